@@ -9,13 +9,15 @@ use thalweg_flow::application::Labeling;
 use thalweg_flow::{KeyFields, MeterOptions, NameOptions, Sampling};
 
 use crate::diagnostic::ErrorKind;
+use crate::flows_types::{CollectorTls, FlowsConfig, SpoolConfig};
 use crate::key::{Differs, Key, Sub, table};
 use crate::nat_events;
 use crate::ports::Ports;
 use crate::quantity;
 use crate::reader::{At, Item, Reader};
 use crate::section::Section;
-use crate::types::{FlowsConfig, PortConfig, RouterConfig};
+use crate::types::{PortConfig, RouterConfig};
+use crate::web;
 
 pub(crate) static FLOWS: Key<Sub> = Key::section("flows", &TABLE)
     .restart(Differs::Router(|old, new| old.flows.is_some() != new.flows.is_some()))
@@ -48,6 +50,25 @@ table! {
             "hand datagrams of one length to the kernel together; `false`: one at a time, so that a [capture on this \
              host](export.md#captures-on-the-exporter) shows them as sent",
         );
+    static SPOOL: Key<PathBuf> = Key::by("spool", "a path", Reader::made_folder)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.spool.clone())))
+        .help(
+            "folder where records wait while a collector with a connection is [down](export.md#when-a-collector-is-down), \
+             relative to this file",
+        );
+    static SPOOL_BYTES: Key<u64> = Key::text("spool_bytes", "a size", quantity::bytes)
+        .default_toml("\"256MB\"")
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.spool.clone())))
+        .help("limit of the spool, shared by all collectors");
+    static COLLECTOR_CA: Key<PathBuf> = Key::by("collector_ca", "a path", Reader::path)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.tls.clone())))
+        .help("certificates (PEM) of the authorities that sign those of collectors with TLS");
+    static COLLECTOR_CERTIFICATE: Key<PathBuf> = Key::by("collector_certificate", "a path", Reader::path)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.tls.clone())))
+        .help("our own certificate (PEM), for collectors that ask for one; with `collector_key`");
+    static COLLECTOR_KEY: Key<PathBuf> = Key::by("collector_key", "a path", Reader::path)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.tls.clone())))
+        .help("that certificate's private key (PEM)");
     static STORE: Key<PathBuf> = Key::by("store", "a path", Reader::made_folder)
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.store.clone())))
         .help("folder of the [dataset](flow-store.md) for records, relative to this file");
@@ -67,6 +88,10 @@ table! {
         .otherwise("5 % of it, at most 1 GB")
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.keep.free)))
         .help("keep this much of the file system free: the oldest records are removed, and none are written, below it: `\"1GB\"`");
+    static ICEBERG: Key<bool> = Key::flag("iceberg")
+        .default_of(|| FlowsConfig::default().iceberg)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.iceberg)))
+        .help("keep the store as a table of [Apache Iceberg](flow-store.md#apache-iceberg), too");
     static MMDB: Key<Vec<PathBuf>> = Key::by("mmdb", "a path or a list of at most 8", databases)
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.mmdb.clone())))
         .help(
@@ -154,12 +179,13 @@ const SECOND_NS: u64 = 1_000_000_000;
 const TIMEOUT_MAX_S: u64 = 65_535;
 const COLLECTORS_MAX: usize = 16;
 const DATABASES_MAX: usize = 8;
+const SPOOL_BYTES_DEFAULT: u64 = 256_000_000;
 const EXPECTED_QUERY: &str =
     "nothing behind the port; with ipfix ?options=in-domain, ?names=variable or both with & between";
 /// Protocols and transports of collectors.
 const SCHEMES: [&str; 5] = ["ipfix", "ipfix+tcp", "ipfix+tls", "v9", "v5"];
 /// A topic of Kafka or a table of ClickHouse in place of a collector.
-const SCHEMES_WITH_PATH: [&str; 3] = ["kafka", "clickhouse", "clickhouse+tls"];
+const SCHEMES_WITH_PATH: [&str; 4] = ["kafka", "kafka+tls", "clickhouse", "clickhouse+tls"];
 
 pub(crate) fn read(
     reader: &mut Reader,
@@ -176,11 +202,12 @@ pub(crate) fn read(
     let mut section = section?;
     let mut flows = FlowsConfig::default();
     flows.meter.watched = !alarms.is_empty();
-    section.set(reader, &COLLECTORS, &mut flows.collectors);
+    let collectors = section.read(reader, &COLLECTORS);
     section.set(reader, &BALANCE, &mut flows.balance);
     section.set(reader, &GSO, &mut flows.gso);
     flows.exporter = section.get(reader, &EXPORTER);
     flows.store = section.get(reader, &STORE);
+    read_connections(reader, &mut section, collectors, &mut flows);
     section.set(reader, &MMDB, &mut flows.mmdb);
     flows.networks = section.get(reader, &NETWORKS);
     let (url, authorities) = (section.get(reader, &ALARM_WEBHOOK), section.get(reader, &ALARM_WEBHOOK_CA));
@@ -242,8 +269,47 @@ fn databases(reader: &mut Reader, item: &Item<'_>) -> Option<Vec<PathBuf>> {
     Some(paths)
 }
 
+/// What only collectors with a connection need.
+fn read_connections(
+    reader: &mut Reader,
+    section: &mut Section<'_>,
+    collectors: Option<At<Vec<String>>>,
+    flows: &mut FlowsConfig,
+) {
+    let (spool, bytes) = (section.read(reader, &SPOOL), section.get(reader, &SPOOL_BYTES));
+    let authorities = section.read(reader, &COLLECTOR_CA);
+    let (certificate, key) =
+        (section.read(reader, &COLLECTOR_CERTIFICATE), section.read(reader, &COLLECTOR_KEY));
+    let any = |ends: &[&str]| {
+        let addresses = collectors.iter().flat_map(|at| &at.value);
+        let mut schemes = addresses.filter_map(|address| address.split_once("://"));
+        schemes.any(|(scheme, _)| ends.iter().any(|end| scheme.ends_with(end)))
+    };
+    if let Some(at) = spool.as_ref().filter(|_| !any(&["+tcp", "+tls", "kafka", "clickhouse"])) {
+        let message = "no collector's records would wait in it: none has a connection";
+        reader.error(ErrorKind::Conflict, &at.span, message, "a collector by TCP, TLS, Kafka or ClickHouse");
+    }
+    if let Some(at) = collectors.as_ref().filter(|_| any(&["+tls"]) && authorities.is_none()) {
+        let message = "a collector with TLS, and nothing says whom to trust";
+        reader.error(
+            ErrorKind::MissingKey,
+            &at.span,
+            message,
+            "`collector_ca`, the authorities' certificates",
+        );
+    }
+    let identity = web::identity(reader, certificate, key, ["collector_certificate", "collector_key"]);
+    flows.tls = CollectorTls { authorities: authorities.map(|at| at.value), identity };
+    flows.collectors = collectors.map(|at| at.value).unwrap_or_default();
+    flows.spool =
+        spool.map(|at| SpoolConfig { folder: at.value, bytes: bytes.unwrap_or(SPOOL_BYTES_DEFAULT) });
+}
+
 fn read_keep(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsConfig) {
-    let mut first = None;
+    let mut first = section.take(&ICEBERG).and_then(|item| {
+        flows.iceberg = ICEBERG.value(reader, &item)?;
+        Some((ICEBERG.name(), item.span))
+    });
     let keep = &mut flows.keep;
     let keys = [(&KEEP, &mut keep.age_s), (&KEEP_BYTES, &mut keep.bytes), (&KEEP_FREE, &mut keep.free)];
     for (key, value) in keys {
@@ -253,7 +319,7 @@ fn read_keep(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsCo
         }
     }
     if let (None, Some((key, span))) = (&flows.store, first) {
-        let message = format!("`{key}` limits a store, and there is no store");
+        let message = format!("`{key}` is about a store, and there is no store");
         reader.error(ErrorKind::MissingKey, &span, message, "`store`, the folder where records are kept");
     }
 }

@@ -30,6 +30,7 @@ mod egress;
 mod files;
 mod firewall;
 mod flows;
+mod flows_types;
 mod gateway_checks;
 mod interfaces;
 mod items;
@@ -87,6 +88,7 @@ pub use bgp_types::{
 };
 pub use diagnostic::{ConfigErrors, Diagnostic, ErrorKind, Severity};
 pub use files::Files;
+pub use flows_types::{CollectorTls, FlowsConfig, KeepConfig, SpoolConfig};
 pub use key::{KeyInfo, SectionInfo, ValueInfo};
 pub use mask::masked;
 pub use policy_rules::ROLES;
@@ -95,10 +97,10 @@ pub use registry::keys;
 pub use reload::{BgpDiff, Refiltered, diff, needs_restart, port_needs_restart};
 pub use types::{
     AclConfig, Capture, Class, ClassIndex, ClassQueue, CodelConfig, ControlConfig, DpdkConfig, Driver,
-    FirewallConfig, FlowsConfig, InterfaceConfig, KeepConfig, KernelSync, MAIN_VRF, NamedSet, NextHop,
-    PORTS_MAX, PortConfig, PortEgress, PortIndex, QosConfig, RouteSources, RouteTarget, RouterConfig,
-    RoutingConfig, StandbyConfig, StaticNeighbor, SubInterface, SystemConfig, TargetIndex, ValidateConfig,
-    VrfConfig, VrfIndex, WorkersConfig, XdpPlace,
+    FirewallConfig, InterfaceConfig, KernelSync, MAIN_VRF, NamedSet, NextHop, PORTS_MAX, PortConfig,
+    PortEgress, PortIndex, QosConfig, RouteSources, RouteTarget, RouterConfig, RoutingConfig, StandbyConfig,
+    StaticNeighbor, SubInterface, SystemConfig, TargetIndex, ValidateConfig, VrfConfig, VrfIndex,
+    WorkersConfig, XdpPlace,
 };
 pub use values::{DSCP_NAMES, ports_text};
 pub use vrf::VrfRoutes;

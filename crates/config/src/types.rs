@@ -20,7 +20,7 @@ use thalweg_dataplane::egress::{Aqm, STRICT_SHARE_PERCENT_DEFAULT};
 use thalweg_dataplane::firewall::{FirewallConfig as Firewall, ROUTER, Zone};
 use thalweg_dataplane::gateway_check::CheckConfig;
 use thalweg_dataplane::mss::SegmentLimit;
-use thalweg_dataplane::nat::{NatConfig, NatLogging};
+use thalweg_dataplane::nat::NatConfig;
 use thalweg_dataplane::police::PolicerConfig;
 use thalweg_dataplane::prefix_translation::PrefixPair;
 use thalweg_dataplane::reverse_path::ReversePathMode;
@@ -28,13 +28,13 @@ use thalweg_dataplane::routing_rules::RoutingRule;
 use thalweg_dataplane::schedule::Service;
 use thalweg_dataplane::vrrp::VrrpConfig;
 use thalweg_exec::Priority;
-use thalweg_flow::MeterOptions;
-use thalweg_flow::alarm::{AlarmRule, WebhookTarget};
+use thalweg_flow::alarm::AlarmRule;
 use thalweg_wire::MacAddr;
 
 use crate::bgp_types::BgpConfig;
 use crate::diagnostic::Diagnostic;
 use crate::files::Files;
+use crate::flows_types::FlowsConfig;
 use crate::web_types::WebConfig;
 
 /// Index into [`RouterConfig::ports`].
@@ -155,63 +155,6 @@ impl Default for WorkersConfig {
             busy_poll: Duration::ZERO,
         }
     }
-}
-
-/// Flow metering.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FlowsConfig {
-    /// How flows are keyed, timed and sampled. The router sets shards and seeds.
-    pub meter: MeterOptions,
-    /// Addresses of collectors: `ipfix://192.0.2.9:4739`.
-    pub collectors: Vec<String>,
-    /// Each record goes to one collector; otherwise to all.
-    pub balance: bool,
-    /// The observation domain of the first collector; the others have the following numbers.
-    pub observation_domain: u32,
-    /// The router's name in records; by default that of the host.
-    pub exporter: Option<String>,
-    /// Send datagrams together and let the kernel segment them.
-    pub gso: bool,
-    /// The folder of the dataset for records.
-    pub store: Option<PathBuf>,
-    pub keep: KeepConfig,
-    /// MMDB databases: country and AS by address.
-    pub mmdb: Vec<PathBuf>,
-    /// A list of names of networks.
-    pub networks: Option<PathBuf>,
-    pub alarm_webhook: Option<WebhookTarget>,
-    /// Which NAT events collectors receive, if any.
-    pub nat_events: Option<NatLogging>,
-}
-
-impl Default for FlowsConfig {
-    fn default() -> Self {
-        Self {
-            meter: MeterOptions { fates: true, ..MeterOptions::default() },
-            collectors: Vec::new(),
-            balance: false,
-            observation_domain: 1,
-            exporter: None,
-            gso: true,
-            store: None,
-            keep: KeepConfig::default(),
-            mmdb: Vec::new(),
-            networks: None,
-            alarm_webhook: None,
-            nat_events: None,
-        }
-    }
-}
-
-/// How long a dataset keeps records.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KeepConfig {
-    /// Hours that ended this many seconds ago are removed.
-    pub age_s: Option<u64>,
-    /// The oldest records are removed until all files have at most this many bytes.
-    pub bytes: Option<u64>,
-    /// Bytes of the file system to keep free; `None` for the store's default.
-    pub free: Option<u64>,
 }
 
 /// The configuration of a port.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::diagnostic::ErrorKind;
 use crate::items::parse_name;
 use crate::key::{Differs, Key, Sub, table};
-use crate::reader::{Item, Reader};
+use crate::reader::{At, Item, Reader};
 use crate::section::Section;
 use crate::web_types::{WebConfig, WebRight, WebToken};
 
@@ -91,19 +91,7 @@ pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>) -> Option<WebCon
     web.tokens =
         section.sections(reader, &TOKEN).into_iter().filter_map(|each| token(reader, each)).collect();
     let span = section.finish(reader).unwrap_or_default();
-    web.tls = match (certificate, key) {
-        (Some(certificate), Some(key)) => Some((certificate.value, key.value)),
-        (Some(at), None) | (None, Some(at)) => {
-            reader.error(
-                ErrorKind::MissingKey,
-                &at.span,
-                "TLS needs a certificate and its key",
-                "both `certificate` and `key`",
-            );
-            None
-        }
-        (None, None) => None,
-    };
+    web.tls = identity(reader, certificate, key, ["certificate", "key"]);
     if web.socket.is_none() && web.listen.is_empty() && web.looking_glass.is_empty() {
         let message = "[web] listens nowhere";
         reader.error(ErrorKind::MissingKey, &span, message, "`socket`, `listen` or `looking_glass`");
@@ -120,6 +108,24 @@ pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>) -> Option<WebCon
         reader.error(ErrorKind::Conflict, &span, message, "an address of loopback");
     }
     Some(web)
+}
+
+/// A certificate and its key: both or neither.
+pub(crate) fn identity(
+    reader: &mut Reader,
+    certificate: Option<At<PathBuf>>,
+    key: Option<At<PathBuf>>,
+    [first, second]: [&str; 2],
+) -> Option<(PathBuf, PathBuf)> {
+    match (certificate, key) {
+        (Some(certificate), Some(key)) => Some((certificate.value, key.value)),
+        (Some(at), None) | (None, Some(at)) => {
+            let expected = format!("both `{first}` and `{second}`");
+            reader.error(ErrorKind::MissingKey, &at.span, "TLS needs a certificate and its key", expected);
+            None
+        }
+        (None, None) => None,
+    }
 }
 
 fn token(reader: &mut Reader, mut section: Section<'_>) -> Option<WebToken> {

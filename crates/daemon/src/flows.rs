@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use thalweg_base::Name;
-use thalweg_config::{Driver, FlowsConfig, KeepConfig, PortConfig, RouterConfig, VrfIndex};
+use thalweg_config::{Driver, FlowsConfig, KeepConfig, PortConfig, RouterConfig, SpoolConfig, VrfIndex};
 use thalweg_flow::alarm::{AlarmAction, AlarmReport};
 use thalweg_flow::export::NatEvent;
 use thalweg_flow::{FlowRecord, MeterTotals, NO_AS, NO_INTERFACE, Watch};
@@ -22,7 +22,7 @@ use thalweg_node::speaker::{BestPathTo, Speaker};
 use thalweg_ports::live::link::Links;
 use thalweg_probe::{
     AlarmOptions, AskInterfaces, EnrichFiles, Enrichment, ExportTargets, Interfaces, OutletStatus,
-    PortInterface, RouterDelivery, RouterDeliveryOptions, RouterWay,
+    PortInterface, RouterDelivery, RouterDeliveryOptions, RouterWay, Spool, TlsOptions,
 };
 use thalweg_store::{Notify, Retention, Severity};
 
@@ -110,12 +110,22 @@ impl FlowSide {
                 addresses: flows.collectors.clone(),
                 balance: flows.balance,
                 observation_domain: flows.observation_domain,
+                spool: flows
+                    .spool
+                    .clone()
+                    .map(|SpoolConfig { folder, bytes }| Spool { folder, bytes_max: bytes }),
+                tls: TlsOptions {
+                    authorities: flows.tls.authorities.clone(),
+                    server_name: None,
+                    identity: flows.tls.identity.clone(),
+                },
+                datagrams_per_s_max: None,
                 one_by_one: !flows.gso,
-                ..ExportTargets::default()
             },
             exporter: flows.exporter.clone(),
             store: flows.store.clone(),
             retention: retention(&flows.keep),
+            iceberg: flows.iceberg,
             notify,
             meter: flows.meter.clone(),
             interfaces: interfaces_of(ports.clone()),

@@ -83,6 +83,7 @@ impl Configurations {
             }
             service::notify(&service::reloading());
             let reloaded = this.reload();
+            release_memory();
             service::notify(service::READY);
             reloaded
         })
@@ -164,11 +165,20 @@ impl Configurations {
             .config_in_places(&taken, &in_force.places)
             .map_err(ConfigurationError::Address)?;
         packets.reload(&Arc::new(config), Vec::new)?;
+        release_memory();
         let before = std::mem::replace(&mut in_force.learned, taken.clone());
         let only_in = |these: &[LearnedAddress], those: &[LearnedAddress]| {
             these.iter().filter(|each| !those.contains(each)).cloned().collect()
         };
         Ok(Some(Learned { come: only_in(&taken, &before), gone: only_in(&before, &taken), refused }))
+    }
+}
+
+/// Gives back what the former tables had. Each reload is of another thread, and the allocator keeps for each thread what
+/// it has freed: without this every reload might add the size of all tables.
+fn release_memory() {
+    if let Err(error) = thalweg_exec::release_free_memory() {
+        tracing::warn!("cannot start the thread that returns free memory to the system: {error}");
     }
 }
 

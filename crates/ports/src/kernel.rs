@@ -12,6 +12,7 @@
 //!                apply            adds and removes ours
 //! DriverFeatures read             capabilities of interfaces for XDP programs
 //! SystemSockets  read             ports and connections of the system's programs
+//! PeerSocket     read             how full the buffer of a local receiver of datagrams is
 //! ```
 //!
 //! # Ownership of routes
@@ -46,6 +47,7 @@ mod installer;
 mod message;
 mod monitor;
 mod neighbors;
+mod peer;
 mod repair;
 mod route;
 mod socket;
@@ -64,6 +66,7 @@ pub use monitor::{KernelEvent, Monitor, Watch};
 pub use neighbors::{
     KERNEL_NEIGHBORS_MAX, KernelNeighbors, NeighborChange, NeighborKey, NeighborNews, NeighborReport, ask_for,
 };
+pub use peer::{PeerBuffer, PeerSocket};
 pub use repair::RepairReport;
 pub use route::{FoundRoute, KernelRoute, RouteTarget};
 pub use sockets::{SystemSocket, SystemSockets};

@@ -7,10 +7,12 @@
 //! - [`live`]: packets on interfaces, through AF_XDP, AF_PACKET, TAP and DPDK.
 //! - [`tcp`]: BGP's connections. [`kernel`]: the kernel's routes and neighbors.
 //! - [`collector`]: receivers of flow records, Kafka and ClickHouse among them. [`exporters`]: senders of flow records.
-//! - [`webhook`]: texts to a web server.
+//! - [`webhook`]: texts to a web server. [`ask`]: questions to one. [`snmp`]: what exporters call their interfaces.
 //!
 //! Nothing here depends on stages, models, BGP sessions or the configuration.
 
+#[cfg(target_os = "linux")]
+pub mod ask;
 #[cfg(target_os = "linux")]
 pub mod collector;
 #[cfg(target_os = "linux")]
@@ -25,6 +27,8 @@ mod mrt;
 mod names;
 mod output;
 mod slab_pool;
+#[cfg(target_os = "linux")]
+pub mod snmp;
 #[cfg(target_os = "linux")]
 mod socket_option;
 #[cfg(target_os = "linux")]

@@ -30,7 +30,7 @@ const WITHIN: Duration = Duration::from_secs(5);
 /// The time for all texts that wait at the end.
 const END_WITHIN: Duration = Duration::from_secs(10);
 /// Where distributions keep the authorities that everybody trusts.
-const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
+pub(crate) const AUTHORITIES: &str = "/etc/ssl/certs/ca-certificates.crt";
 
 /// Why an address cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -107,13 +107,13 @@ impl Drop for Webhook {
 }
 
 /// A server, and the place on it.
-struct Target {
-    server: Server,
-    path: String,
+pub(crate) struct Target {
+    pub(crate) server: Server,
+    pub(crate) path: String,
 }
 
 impl Target {
-    fn parse(url: &str, authorities: Option<PathBuf>) -> Result<Self, WebhookError> {
+    pub(crate) fn parse(url: &str, authorities: Option<PathBuf>) -> Result<Self, WebhookError> {
         let wrong = || WebhookError::Address(url.to_owned());
         let (scheme, rest) = url.split_once("://").ok_or_else(wrong)?;
         let standard_port = match scheme {
@@ -142,7 +142,7 @@ impl Target {
     fn post(&self, text: &str) -> Result<(), String> {
         let began = Instant::now();
         let header = "Content-Type: application/json\r\n";
-        let request = Request { path: &self.path, header, body: text.as_bytes() };
+        let request = Request { method: "POST", path: &self.path, header, body: text.as_bytes() };
         self.server.post(&request, &|| began.elapsed() < WITHIN).map_err(|error| match error {
             PostError::Connect(error) | PostError::Broken(error) => error.to_string(),
             PostError::Refused { line, .. } => format!("expected an answer 2xx, found {line:?}"),

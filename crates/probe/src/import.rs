@@ -34,6 +34,7 @@ use thalweg_base::Name;
 use thalweg_flow::FlowRecord;
 use thalweg_ports::exporters::{Exporters as Sockets, Received, StreamEnd};
 use thalweg_ports::live::LiveClock;
+use thalweg_ports::snmp::InterfaceNames;
 use thalweg_ports::{FileSource, ISSUES_KEPT, InputError, InputOptions, InputSpec, PortNames, decompressed};
 use thalweg_store::{Notify, Retention};
 use thalweg_wire::netflow::decode::first_message_bytes;
@@ -94,6 +95,13 @@ impl FromStr for ImportSource {
     }
 }
 
+/// How exporters are asked by SNMP, version 2c.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnmpOptions {
+    pub community: String,
+    pub port: u16,
+}
+
 /// What to import, and where to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportOptions {
@@ -101,6 +109,8 @@ pub struct ImportOptions {
     pub sources: Vec<ImportSource>,
     /// Names of exporters.
     pub names: ExporterNames,
+    /// Exporters that send to sockets are asked for names of their interfaces.
+    pub snmp: Option<SnmpOptions>,
     /// From captures, read only packets to this port.
     pub port: Option<u16>,
     /// How long to listen; `None` until stopped.
@@ -112,6 +122,8 @@ pub struct ImportOptions {
     /// A file for comma-separated values; `-` is standard output.
     pub csv: Option<PathBuf>,
     pub retention: Retention,
+    /// Keep an Iceberg table of the dataset.
+    pub iceberg: bool,
     /// What records learn about their addresses.
     pub enrich: EnrichFiles,
 }
@@ -190,10 +202,14 @@ fn import_with_notices(
         true => None,
         false => Some(Box::new(Enrichment::start(&options.enrich, &notify)?.completion())),
     };
+    let snmp = options.snmp.clone().filter(|_| !waits);
+    let snmp = snmp.map(|snmp| InterfaceNames::start(snmp.community, snmp.port)).transpose();
+    let snmp =
+        snmp.map_err(|error| ProbeError::Input(InputError::Open { input: "snmp".to_owned(), error }))?;
     let mut work = Work {
         stop,
         progress,
-        exporters: Exporters::new(options.names.clone()),
+        exporters: Exporters::new(options.names.clone(), snmp),
         complete,
         captures: Captures::new(options.port),
         outlets: outlets(options, waits.then_some(stop), notify)?,
@@ -226,7 +242,13 @@ fn outlets(
     let mut outlets = Lines::outlets(&options.json, &options.csv, false)?;
     if let Some(folder) = &options.store {
         let waiting = waits_until.map_or(Waiting::Never, |stop| Waiting::Until(Arc::clone(stop)));
-        let kept = KeptOptions { retention: options.retention, waiting, cache: None, notify };
+        let kept = KeptOptions {
+            retention: options.retention,
+            iceberg: options.iceberg,
+            waiting,
+            cache: None,
+            notify,
+        };
         outlets.push(Box::new(Kept::open(folder, kept)?));
     }
     Ok(outlets)

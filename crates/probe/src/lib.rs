@@ -44,8 +44,8 @@ pub use cached::ShowMeters;
 pub use deliver::{AskInterfaces, AskMeters, Completion};
 pub use enrich::{EnrichError, EnrichFiles, Enrichment};
 pub use import::{
-    ExporterNames, ExporterSummary, ImportOptions, ImportSource, ImportSummary, NamesError, SourceTextError,
-    import,
+    ExporterNames, ExporterSummary, ImportOptions, ImportSource, ImportSummary, NamesError, SnmpOptions,
+    SourceTextError, import,
 };
 pub use interfaces::{Interfaces, PortInterface};
 pub use options::{

@@ -166,6 +166,8 @@ pub struct ProbeOptions {
     /// The folder of a dataset to add records to.
     pub store: Option<PathBuf>,
     pub retention: Retention,
+    /// Keep an Iceberg table of the dataset.
+    pub iceberg: bool,
     /// What records learn about their addresses.
     pub enrich: EnrichFiles,
     pub alarms: AlarmOptions,
@@ -187,6 +189,7 @@ impl ProbeOptions {
             csv: None,
             store: None,
             retention: Retention::default(),
+            iceberg: false,
             enrich: EnrichFiles::default(),
             alarms: AlarmOptions::default(),
         }

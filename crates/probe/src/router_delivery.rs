@@ -42,6 +42,8 @@ pub struct RouterDeliveryOptions {
     /// The folder of a dataset.
     pub store: Option<PathBuf>,
     pub retention: Retention,
+    /// Keep an Iceberg table of the dataset.
+    pub iceberg: bool,
     /// Receives problems.
     pub notify: Notify,
     /// The meter's options, as far as collectors receive them.
@@ -114,6 +116,7 @@ impl RouterDelivery {
             };
             let kept = KeptOptions {
                 retention: options.retention,
+                iceberg: options.iceberg,
                 waiting: Waiting::Never,
                 cache: Some(Arc::new(cache)),
                 notify: options.notify.clone(),

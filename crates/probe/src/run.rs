@@ -184,7 +184,13 @@ fn outlets(
     if let Some(folder) = &options.store {
         let waiting = if waits { Waiting::Until(Arc::clone(stop)) } else { Waiting::Never };
         let cache: Option<Arc<dyn Cache>> = Some(Arc::new(cache));
-        let kept = KeptOptions { retention: options.retention, waiting, cache, notify: notify.clone() };
+        let kept = KeptOptions {
+            retention: options.retention,
+            iceberg: options.iceberg,
+            waiting,
+            cache,
+            notify: notify.clone(),
+        };
         outlets.push(Box::new(Kept::open(folder, kept)?));
     }
     if !options.export.addresses.is_empty() {

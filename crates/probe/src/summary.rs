@@ -139,6 +139,8 @@ pub struct OutletSummary {
     pub lost: BTreeMap<String, u64>,
     /// Datagrams answered by an ICMP error: nobody listens there.
     pub datagrams_refused: u64,
+    /// Datagrams that the collector's socket, on this system, had no room for.
+    pub datagrams_dropped: u64,
     /// The system's error.
     pub error: Option<String>,
 }
@@ -156,11 +158,15 @@ impl OutletSummary {
             |reason: &str| reason == SPOOLED || Unexportable::ALL.iter().any(|why| why.name() == reason);
         let failed = self.lost.iter().filter(|(reason, _)| !is_no_failure(reason));
         let words: Vec<String> = failed.map(|(reason, records)| format!("{records} {reason}")).collect();
-        let what = match (words.is_empty(), self.datagrams_refused) {
-            (true, 0) => return None,
-            (true, 1) => format!("1 datagram to {} was refused", self.to),
-            (true, refused) => format!("{refused} datagrams to {} were refused", self.to),
-            (false, _) => format!("records that did not reach {}: {}", self.to, words.join(", ")),
+        let datagrams = |count: u64, fate: &str| match count {
+            1 => format!("1 datagram to {} was {fate}", self.to),
+            count => format!("{count} datagrams to {} were {fate}", self.to),
+        };
+        let what = match (words.is_empty(), self.datagrams_refused, self.datagrams_dropped) {
+            (true, 0, 0) => return None,
+            (true, 0, dropped) => datagrams(dropped, "dropped, since its receive buffer was full"),
+            (true, refused, _) => datagrams(refused, "refused"),
+            (false, ..) => format!("records that did not reach {}: {}", self.to, words.join(", ")),
         };
         Some(match &self.error {
             Some(error) => format!("{what} ({error})"),

@@ -8,7 +8,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{Traffic, folder, options, run};
+use thalweg_ports::ask::WebServer;
+use thalweg_ports::collector::ClickHouseAddress;
 use thalweg_probe::{ExportTargets, ProbeOptions};
+use thalweg_store::query::clickhouse::Table;
+use thalweg_store::query::{Key, Metric, Query};
+use thalweg_store::{Filter, StoreError, Window};
 
 /// A server on loopback.
 struct Server {
@@ -119,6 +124,54 @@ fn old_table() -> String {
     table + "ENGINE = MergeTree PARTITION BY tuple() ORDER BY flow_end"
 }
 
+fn address_of(server: &Server) -> String {
+    let password = server.folder.path().join("password");
+    format!(
+        "clickhouse://127.0.0.1:{}/flows?user=probe&password_file={}&wait_ms=100",
+        server.port,
+        password.display()
+    )
+}
+
+/// The questions of `thalweg flows --url` to the table, in the words of the old server.
+fn asks_as_flows_does(address: &str, traffic: &Traffic) {
+    let address: ClickHouseAddress = address.parse().unwrap();
+    let server = WebServer::clickhouse(&address, None).unwrap();
+    let ask = |statement: &str| {
+        let words = [
+            ("fromUnixTimestamp64Nano(toInt64(", "(toInt64("),
+            (", 'UTC')", ")"),
+            ("toUnixTimestamp64Nano(", "toInt64("),
+            ("toIPv6(", "IPv6StringToNum("),
+        ];
+        let old = words.iter().fold(statement.to_owned(), |text, (new, old)| text.replace(new, old));
+        let answer = server.post(&format!("{old} FORMAT JSONEachRow"));
+        answer.map_err(|error| StoreError::Asked(format!("{old}: {error}")))
+    };
+    let table = Table { name: "flows", ask: &ask };
+    let query = |filter: &str| Query::new(Window::ALL, Filter::parse(filter).unwrap());
+    let keys: Vec<Key> =
+        ["src", "dst", "src-port", "dst-port", "proto"].map(|key| key.parse().unwrap()).into();
+    let all = table.top(&query("any"), &keys, Metric::Bytes, usize::MAX >> 1).unwrap();
+    assert_eq!((all.keys as usize, all.total.packets), (traffic.sums.len(), traffic.ip_packets()));
+    let mut told = std::collections::BTreeMap::new();
+    for row in all.rows {
+        let text: Vec<String> = row.key.iter().map(ToString::to_string).collect();
+        told.insert(text.join(" "), (row.sums.packets, row.sums.bytes));
+    }
+    let sums = traffic.sums.iter();
+    let sent = sums.map(|((src, dst, src_port, dst_port, protocol), sums)| {
+        (format!("{src} {dst} {src_port} {dst_port} {protocol}"), *sums)
+    });
+    assert_eq!(told, sent.collect());
+    let tcp = traffic.sums.iter().filter(|((src, .., protocol), _)| *protocol == 6 && src.is_ipv4());
+    let packets: u64 = tcp.map(|(_, (packets, _))| packets).sum();
+    let filtered =
+        query("tcp and net 0.0.0.0/0 and not ipv6 and duration >= 0 and packets > 0 and not event any");
+    let host = table.top(&filtered, &["host".parse().unwrap()], Metric::Packets, 5).unwrap();
+    assert_eq!((host.total.packets, host.rows.len() as u64), (packets, host.keys.min(5)));
+}
+
 /// What is metered is in the table, flow by flow, also what is metered while the server is killed.
 #[test]
 fn a_table_has_what_was_metered_although_the_server_was_killed() {
@@ -129,13 +182,8 @@ fn a_table_has_what_was_metered_although_the_server_was_killed() {
     server.ask(&old_table());
     let traffic = Traffic::mixed(8_000, 500, 21);
     let (_folder, capture, lines) = folder(&traffic);
-    let password = server.folder.path().join("password");
-    let address = format!(
-        "clickhouse://127.0.0.1:{}/flows?user=probe&password_file={}&wait_ms=100",
-        server.port,
-        password.display()
-    );
-    let export = ExportTargets { addresses: vec![address], ..ExportTargets::default() };
+    let address = address_of(&server);
+    let export = ExportTargets { addresses: vec![address.clone()], ..ExportTargets::default() };
     let options = ProbeOptions { export, ..options(&capture, &lines) };
     let summary = run(&options);
     let outlet = summary.outlets.last().unwrap();
@@ -167,6 +215,7 @@ fn a_table_has_what_was_metered_although_the_server_was_killed() {
     let span = server.ask("SELECT min(flow_start), max(flow_end) FROM flows");
     let times = traffic.frames.iter().map(|(at, _)| *at);
     assert_eq!(span, format!("{}\t{}", times.clone().min().unwrap(), times.max().unwrap()));
+    asks_as_flows_does(&address, &traffic);
     // The same again while it is down: the end of the run waits until it is back.
     server.kill();
     let summary = std::thread::scope(|scope| {

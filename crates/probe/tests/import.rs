@@ -62,12 +62,14 @@ fn options(sources: Vec<ImportSource>) -> ImportOptions {
     ImportOptions {
         sources,
         names,
+        snmp: None,
         port: None,
         seconds: None,
         store: None,
         json: None,
         csv: None,
         retention,
+        iceberg: false,
         enrich,
     }
 }

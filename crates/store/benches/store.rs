@@ -4,6 +4,7 @@
 //! cargo bench -p thalweg-store -- write [RECORDS] [FOLDER]   writing alone, and with queries running all the time
 //! cargo bench -p thalweg-store -- make [RECORDS] [FOLDER]    a dataset for queries, unless it exists
 //! cargo bench -p thalweg-store -- ask [RECORDS] [FOLDER] [KEYS]  queries on all cores: for all keys, or for these
+//! cargo bench -p thalweg-store -- top FOLDER KEYS [FILTER]   one answer as JSON, for bench/flows/ask.py
 //! ```
 //!
 //! Records are those of one day at a busy edge: 200,000 inside and 200,000 outside hosts, both by Zipf's law (the
@@ -199,8 +200,17 @@ fn ask(folder: &Path, only: Option<&str>) {
     let began = Instant::now();
     let key = ["dst-port".parse().expect("a key")];
     let graph =
-        graph(&view, &query, &key, Metric::Bytes, Lines::Largest(5), 60_000_000_000).expect("a graph");
+        graph(&view, &query, &key, Metric::Bytes, Lines::Largest(5), Some(60_000_000_000)).expect("a graph");
     println!("graph {:>57} series:  {:.3} s", graph.series.len(), began.elapsed().as_secs_f64());
+}
+
+/// Answers as `thalweg flows --format json top` does.
+fn answer(folder: &Path, keys: &str, filter: &str) {
+    let keys: Vec<Key> = keys.split(',').map(|key| key.parse().expect("a key")).collect();
+    let query = Query::new(Window::ALL, Filter::parse(filter).expect("a filter"));
+    let view = Dataset::open(folder).and_then(|dataset| dataset.view(Window::ALL)).expect("a dataset");
+    let top = top(&view, &query, &keys, Metric::Bytes, 10).expect("an answer");
+    println!("{}", top.to_json(&keys, &[]));
 }
 
 fn main() {
@@ -227,6 +237,11 @@ fn main() {
             prepare(&dataset, total);
             ask(&dataset, arguments.next().as_deref());
         }
-        other => eprintln!("`{other}`: expected `write`, `make` or `ask`"),
+        "top" => {
+            let [folder, keys, filter] =
+                [2, 3, 4].map(|place| std::env::args().nth(place).unwrap_or_default());
+            answer(Path::new(&folder), &keys, &filter);
+        }
+        other => eprintln!("`{other}`: expected `write`, `make`, `ask` or `top`"),
     }
 }

@@ -2,10 +2,13 @@
 //!
 //! Records that are in no file yet become blocks too, so filters and sums exist only once.
 
-use std::net::IpAddr;
+use std::borrow::Cow;
+use std::net::{IpAddr, Ipv4Addr};
 
+use bytes::Bytes;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
+use thalweg_base::IpPrefix;
 use thalweg_flow::FlowRecord;
 use thalweg_flow::fields::{Access, Field, unknown_record};
 
@@ -15,8 +18,18 @@ use crate::error::StoreError;
 /// built.
 const TURN_RECORDS: usize = 1024;
 
+/// A code or a row as an index.
+pub(crate) fn at(number: u32) -> usize {
+    number as usize
+}
+
+/// A count as a code or a row, of which a row group has few millions.
+pub(crate) fn number(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
 /// The values of one column, row by row.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Column {
     Number(Vec<u32>),
     Wide(Vec<u64>),
@@ -30,24 +43,227 @@ impl Column {
         match field.row().access {
             Access::Wide(..) => Self::Wide(vec![absent; rows]),
             Access::Number(..) | Access::Text(_) => Self::Number(vec![absent as u32; rows]),
-            Access::Address(..) => Self::Address(Addresses { codes: vec![0; rows], distinct: vec![None] }),
+            Access::Address(..) => {
+                Self::Address(Addresses { codes: vec![0; rows], distinct: Distinct::Parsed(vec![None]) })
+            }
+        }
+    }
+
+    /// The values at these places.
+    fn at(&self, places: &[u32]) -> Self {
+        fn each<T: Copy>(values: &[T], places: &[u32]) -> Vec<T> {
+            places.iter().map(|place| values[at(*place)]).collect()
+        }
+        match self {
+            Self::Number(values) => Self::Number(each(values, places)),
+            Self::Wide(values) => Self::Wide(each(values, places)),
+            Self::Address(addresses) => {
+                let codes = each(&addresses.codes, places);
+                Self::Address(Addresses { codes, distinct: addresses.distinct.clone() }.compact())
+            }
+        }
+    }
+}
+
+/// Vectors of columns that are no longer needed: getting new memory from the system takes longer than filling it.
+#[derive(Default)]
+pub(crate) struct Spare {
+    numbers: Vec<Vec<u32>>,
+    wide: Vec<Vec<u64>>,
+}
+
+/// The most vectors that are kept.
+const SPARE_MAX: usize = 8;
+
+impl Spare {
+    /// An empty vector with room for so many.
+    pub(crate) fn numbers(&mut self, room: usize) -> Vec<u32> {
+        let mut values = self.numbers.pop().unwrap_or_default();
+        values.reserve(room);
+        values
+    }
+
+    pub(crate) fn wide(&mut self, room: usize) -> Vec<u64> {
+        let mut values = self.wide.pop().unwrap_or_default();
+        values.reserve(room);
+        values
+    }
+
+    pub(crate) fn keep_numbers(&mut self, mut values: Vec<u32>) {
+        if self.numbers.len() < SPARE_MAX {
+            values.clear();
+            self.numbers.push(values);
+        }
+    }
+
+    fn keep_wide(&mut self, mut values: Vec<u64>) {
+        if self.wide.len() < SPARE_MAX {
+            values.clear();
+            self.wide.push(values);
+        }
+    }
+
+    /// Keeps the vectors of a block.
+    pub(crate) fn keep(&mut self, block: Block) {
+        for column in block.columns.into_iter().flatten() {
+            match column {
+                Column::Number(values) => self.keep_numbers(values),
+                Column::Wide(values) => self.keep_wide(values),
+                Column::Address(addresses) => self.keep_numbers(addresses.codes),
+            }
         }
     }
 }
 
 /// Addresses with a dictionary.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Addresses {
     /// For each row, an index into `distinct`.
     pub(crate) codes: Vec<u32>,
-    /// `None` is NULL.
-    pub(crate) distinct: Vec<Option<IpAddr>>,
+    pub(crate) distinct: Distinct,
 }
 
 impl Addresses {
     pub(crate) fn get(&self, row: usize) -> Option<IpAddr> {
-        self.distinct.get(*self.codes.get(row)? as usize).copied().flatten()
+        self.distinct.get(*self.codes.get(row)?)
     }
+
+    /// Leaves addresses out that no row has, if they are most.
+    pub(crate) fn compact(self) -> Self {
+        if self.codes.len() >= self.distinct.len() / 2 {
+            return self;
+        }
+        let mut used = self.codes.clone();
+        used.sort_unstable();
+        used.dedup();
+        // Every code is among the used ones.
+        let place = |code: &u32| number(used.binary_search(code).unwrap_or(0));
+        let codes = self.codes.iter().map(place).collect();
+        Self { codes, distinct: Distinct::Parsed(used.iter().map(|code| self.distinct.get(*code)).collect()) }
+    }
+}
+
+/// The distinct addresses of a column by code; `None` is NULL.
+#[derive(Clone, Debug)]
+pub(crate) enum Distinct {
+    Parsed(Vec<Option<IpAddr>>),
+    /// As a file has them. A query is often about few, so only these are parsed.
+    Texts {
+        texts: Bytes,
+        /// Where each text is.
+        spans: Vec<(u32, u32)>,
+    },
+}
+
+impl Default for Distinct {
+    fn default() -> Self {
+        Self::Parsed(Vec::new())
+    }
+}
+
+impl Distinct {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Self::Parsed(addresses) => addresses.len(),
+            Self::Texts { spans, .. } => spans.len(),
+        }
+    }
+
+    pub(crate) fn get(&self, code: u32) -> Option<IpAddr> {
+        match self {
+            Self::Parsed(addresses) => addresses.get(at(code)).copied().flatten(),
+            Self::Texts { texts, spans } => {
+                let (from, to) = *spans.get(at(code))?;
+                parse_address(texts.get(at(from)..at(to))?)
+            }
+        }
+    }
+
+    /// All of them, for a loop that looks each one up: parsed in between, look-ups would not overlap.
+    pub(crate) fn parsed(&self) -> Cow<'_, [Option<IpAddr>]> {
+        match self {
+            Self::Parsed(addresses) => addresses.into(),
+            Self::Texts { .. } => self.iter().collect(),
+        }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Option<IpAddr>> {
+        (0..number(self.len())).map(|code| self.get(code))
+    }
+
+    /// The code of NULL.
+    pub(crate) fn null(&mut self) -> u32 {
+        let next = number(self.len());
+        match self {
+            Self::Parsed(addresses) => match addresses.last() {
+                Some(None) => return next - 1,
+                _ => addresses.push(None),
+            },
+            Self::Texts { spans, .. } => match spans.last() {
+                Some((0, 0)) => return next - 1,
+                _ => spans.push((0, 0)),
+            },
+        }
+        next
+    }
+
+    /// Whether each one is in this prefix. A single address is compared as text.
+    pub(crate) fn within(&self, prefix: &IpPrefix) -> Vec<bool> {
+        match self {
+            Self::Texts { texts, spans } if is_host(prefix) => {
+                let wanted = prefix.address().to_string();
+                let is_it = |(from, to): &(u32, u32)| {
+                    at(to - from) == wanted.len() && texts.get(at(*from)..at(*to)) == Some(wanted.as_bytes())
+                };
+                spans.iter().map(is_it).collect()
+            }
+            _ => self.iter().map(|address| address.is_some_and(|address| prefix.contains(address))).collect(),
+        }
+    }
+}
+
+/// Whether a prefix is a single address.
+pub(crate) fn is_host(prefix: &IpPrefix) -> bool {
+    IpPrefix::host(prefix.address()) == *prefix
+}
+
+/// An address as the writer formats it; no text is none. IPv4 comes first because it is far more frequent.
+fn parse_address(text: &[u8]) -> Option<IpAddr> {
+    parse_ipv4(text).map(IpAddr::V4).or_else(|| std::str::from_utf8(text).ok()?.parse().ok())
+}
+
+fn parse_ipv4(text: &[u8]) -> Option<Ipv4Addr> {
+    let mut bytes = [0u8; 4];
+    let mut place = 0;
+    let mut value = 0u32;
+    let mut digits = 0;
+    for &byte in text {
+        match byte {
+            b'0'..=b'9' if digits < 3 => {
+                value = value * 10 + u32::from(byte - b'0');
+                digits += 1;
+            }
+            b'.' if digits > 0 && place < 3 => {
+                bytes[place] = u8::try_from(value).ok()?;
+                (place, value, digits) = (place + 1, 0, 0);
+            }
+            _ => return None,
+        }
+    }
+    if place != 3 || digits == 0 {
+        return None;
+    }
+    bytes[3] = u8::try_from(value).ok()?;
+    Some(Ipv4Addr::from(bytes))
+}
+
+/// The dictionary of a column, without its rows.
+#[derive(Clone, Debug)]
+pub(crate) enum Dictionary {
+    /// Of numbers, or codes of words.
+    Numbers(Vec<u32>),
+    Wide(Vec<u64>),
+    Addresses(Distinct),
 }
 
 /// Numbers addresses from 0, in order of appearance. IPv4 has its own table with entries of eight bytes: a
@@ -63,7 +279,7 @@ pub(crate) struct AddressNumbers {
 impl AddressNumbers {
     /// The number of an address, new or known.
     pub(crate) fn number(&mut self, address: Option<IpAddr>) -> u32 {
-        let next = self.distinct.len() as u32;
+        let next = number(self.distinct.len());
         let number = match address {
             Some(IpAddr::V4(address)) => *self.v4.entry(address.into()).or_insert(next),
             Some(IpAddr::V6(address)) => *self.v6.entry(address.into()).or_insert(next),
@@ -112,7 +328,7 @@ impl Block {
         let mut block = Self::new(rows);
         for mut builder in builders {
             if let Column::Address(addresses) = &mut builder.column {
-                addresses.distinct = builder.numbers.distinct;
+                addresses.distinct = Distinct::Parsed(builder.numbers.distinct);
             }
             block.columns[builder.id.index()] = Some(builder.column);
         }
@@ -130,6 +346,12 @@ impl Block {
                 *ours = theirs;
             }
         }
+    }
+
+    /// Leaves only these rows.
+    pub(crate) fn pick(&mut self, rows: &[u32]) {
+        self.rows = rows.len();
+        self.columns.iter_mut().flatten().for_each(|column| *column = column.at(rows));
     }
 
     pub(crate) fn has(&self, id: Field) -> bool {
@@ -213,7 +435,7 @@ impl Builder {
             Access::Wide(..) => Column::Wide(Vec::with_capacity(rows)),
             Access::Number(..) | Access::Text(_) => Column::Number(Vec::with_capacity(rows)),
             Access::Address(..) => {
-                Column::Address(Addresses { codes: Vec::with_capacity(rows), distinct: Vec::new() })
+                Column::Address(Addresses { codes: Vec::with_capacity(rows), distinct: Distinct::default() })
             }
         };
         Self { id, column, numbers: AddressNumbers::default() }

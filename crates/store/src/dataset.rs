@@ -3,6 +3,7 @@
 //! ```text
 //! DIR/.writer.lock                                                  who writes, and whether it ended cleanly
 //! DIR/.live.sock                                                    where the writer answers queries
+//! DIR/.iceberg                                                      by choice: a table of these files (`iceberg`)
 //! DIR/date=2026-11-22/hour=5/flows-20261122T050000-20261122T055959-00000000002a.parquet
 //!                             .flows-....tmp                        incomplete: readers ignore it
 //! ```
@@ -36,6 +37,8 @@ use thalweg_text::calendar::{HOUR_NS, Moment};
 
 /// How often a reader starts over because files changed.
 const TRIES_MAX: usize = 50;
+/// Files for which a thread pays.
+const FILES_PER_THREAD: usize = 8;
 /// The most skipped files whose names are kept.
 const SKIPPED_NAMED_MAX: usize = 20;
 const EXTENSION: &str = ".parquet";
@@ -303,10 +306,10 @@ fn stable_listing(
 pub(crate) fn open_all(paths: &[PathBuf]) -> Result<View, StoreError> {
     let mut view = View::default();
     let mut replaced: HashSet<PathBuf> = HashSet::new();
-    for path in paths {
-        match FlowFile::open(path) {
+    for opened in open_each(paths) {
+        match opened {
             Ok(file) => {
-                replaced.extend(file.replaces.iter().map(|name| path.with_file_name(name)));
+                replaced.extend(file.replaced());
                 view.files.push(Arc::new(file));
             }
             Err(StoreError::Unreadable { path, what }) => view.skipped.add(path, what),
@@ -315,6 +318,23 @@ pub(crate) fn open_all(paths: &[PathBuf]) -> Result<View, StoreError> {
     }
     view.files.retain(|file| !replaced.contains(&file.path));
     Ok(view)
+}
+
+/// Opens each file. The footers of many are read on several threads, because that takes longer than a short question.
+fn open_each(paths: &[PathBuf]) -> Vec<Result<FlowFile, StoreError>> {
+    let open = |paths: &[PathBuf]| paths.iter().map(|path| FlowFile::open(path)).collect::<Vec<_>>();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let part = paths.len().div_ceil(threads).max(FILES_PER_THREAD);
+    let Some((first, others)) = paths.split_at_checked(part) else { return open(paths) };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = others.chunks(part).map(|part| scope.spawn(move || open(part))).collect();
+        let mut opened = open(first);
+        for thread in others {
+            // Opening does not panic; if it did, the panic continues here.
+            opened.extend(thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        }
+        opened
+    })
 }
 
 /// The folder of an hour.
@@ -423,6 +443,11 @@ impl Temporary {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Its proper name.
+    pub(crate) fn name(&self) -> &Path {
+        &self.name
     }
 
     /// Gives the file its proper name.

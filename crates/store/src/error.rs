@@ -60,6 +60,12 @@ pub enum StoreError {
     /// The query is invalid.
     #[error("{0}")]
     Query(String),
+    /// Another program's answer is not what was asked for.
+    #[error("the answer cannot be read: {0}")]
+    Answer(String),
+    /// Another program did not answer.
+    #[error("{0}")]
+    Asked(String),
     #[error("the dataset's writer has stopped")]
     Closed,
 }
@@ -79,6 +85,11 @@ impl StoreError {
             Self::Io { source, .. } => matches!(source.kind(), StorageFull | QuotaExceeded),
             _ => false,
         }
+    }
+
+    /// Whether a file is damaged or gone.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        matches!(self, Self::Unreadable { .. }) || self.is_gone()
     }
 
     /// Advice to the operator, if there is any.

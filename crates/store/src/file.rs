@@ -2,6 +2,7 @@
 
 mod checksum;
 mod decode;
+mod encode;
 mod pages;
 mod read;
 mod write;
@@ -14,14 +15,16 @@ const FORMAT_KEY: &str = "thalweg.flows";
 
 /// The format version: files of others are skipped and counted. A new column needs no new version: it is NULL
 /// in older files.
-const VERSION: &str = "5";
-/// The version before, which is read as well: times in nanoseconds, numbers unsigned.
+const VERSION: &str = "6";
+/// The version before, which is read as well: one checksum of a whole column, none of the bounds of texts.
+const VERSION_OF_WHOLE_COLUMNS: &str = "5";
+/// The one before that, too: times in nanoseconds, numbers unsigned.
 const VERSION_OF_NANOSECONDS: &str = "4";
 
 /// Footer key with the names of the files that this one replaces.
 const REPLACES_KEY: &str = "thalweg.replaces";
 
-/// Footer key with a checksum of each column of each row group.
+/// Footer key with checksums of each column of each row group: of its dictionary, and of the rest.
 const SUMS_KEY: &str = "thalweg.sums";
 /// Footer key with a checksum of the footer.
 const FOOTER_KEY: &str = "thalweg.footer";

@@ -14,8 +14,10 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use thalweg_base::{IpPrefix, Name};
 
+use crate::block::{Dictionary, Distinct, Spare, is_host};
 use crate::dataset::Batch;
 use crate::error::StoreError;
+use crate::file::FlowFile;
 use crate::rows::{Rows, Task};
 use thalweg_flow::FlowRecord;
 use thalweg_flow::fields::{ABSENT_WIDE, Field, NO_SMALL, NO_TRANSLATION};
@@ -197,7 +199,7 @@ impl Filter {
     /// None for records in memory; the signature is that of columns from files.
     pub fn select(&self, records: &Arc<[FlowRecord]>) -> Result<Vec<bool>, StoreError> {
         let task = Task::Batch(Batch { records: Arc::clone(records), is_cached: true });
-        self.expression.evaluate(&mut Rows::new(&task, false))
+        self.expression.evaluate(&mut Rows::new(&task, false, &mut Spare::default()))
     }
 
     /// The same condition with source and destination, and ingress and egress, exchanged.
@@ -209,11 +211,6 @@ impl Filter {
     /// Whether a test is about this column.
     pub(crate) fn names(&self, id: Field) -> bool {
         self.expression.names(id)
-    }
-
-    /// Whether it selects every record.
-    pub(crate) fn is_any(&self) -> bool {
-        self.expression == Expression::Any
     }
 }
 
@@ -238,15 +235,32 @@ impl Expression {
         }
     }
 
-    /// Whether rows with values in these bounds can match; `None` means unknown bounds.
-    pub(crate) fn may_match(&self, bounds: &impl Fn(Field) -> Option<(u64, u64)>) -> bool {
+    /// Whether rows of a row group can match, by the bounds of values in its footer.
+    pub(crate) fn may_match(&self, file: &FlowFile, row_group: usize) -> bool {
         match self {
-            Self::All(parts) => parts.iter().all(|part| part.may_match(bounds)),
-            Self::OneOf(parts) => parts.iter().any(|part| part.may_match(bounds)),
-            Self::Test(Test::Number(columns, from, to)) => columns
-                .iter()
-                .any(|id| bounds(*id).is_none_or(|(smallest, largest)| *from <= largest && *to >= smallest)),
+            Self::All(parts) => parts.iter().all(|part| part.may_match(file, row_group)),
+            Self::OneOf(parts) => parts.iter().any(|part| part.may_match(file, row_group)),
+            Self::Test(Test::Number(columns, from, to)) => columns.iter().any(|id| {
+                let bounds = file.bounds(row_group, *id);
+                bounds.is_none_or(|(smallest, largest)| *from <= largest && *to >= smallest)
+            }),
+            Self::Test(Test::Address(columns, prefix)) if is_host(prefix) => {
+                let text = prefix.address().to_string();
+                columns.iter().any(|id| {
+                    let bounds = file.text_bounds(row_group, *id);
+                    bounds.is_none_or(|(first, last)| (first..=last).contains(&text.as_bytes()))
+                })
+            }
             Self::Any | Self::Not(_) | Self::Test(_) => true,
+        }
+    }
+
+    /// The conditions all of which have to hold.
+    pub(crate) fn conditions(&self) -> &[Self] {
+        match self {
+            Self::Any => &[],
+            Self::All(parts) => parts,
+            other => std::slice::from_ref(other),
         }
     }
 
@@ -297,22 +311,25 @@ impl Test {
 
     fn evaluate(&self, rows: &mut Rows<'_>) -> Result<Vec<bool>, StoreError> {
         match self {
-            Self::Address(columns, prefix) => {
-                by_address(rows, columns, |address| address.is_some_and(|address| prefix.contains(address)))
-            }
-            Self::Version6(wanted) => by_address(rows, &[Field::Src], |address| {
-                address.is_some_and(|address| address.is_ipv6() == *wanted)
+            Self::Address(columns, prefix) => by_address(rows, columns, |distinct| distinct.within(prefix)),
+            Self::Version6(wanted) => by_address(rows, &[Field::Src], |distinct| {
+                let is_it = |address: Option<IpAddr>| address.is_some_and(|it| it.is_ipv6() == *wanted);
+                distinct.iter().map(is_it).collect()
             }),
             Self::Number(columns, from, to) => {
-                rows.need(columns)?;
                 let mut matches = vec![false; rows.len()];
                 for id in *columns {
-                    let values = rows.block().numbers(*id)?;
                     // An unknown value is 0 or above all known ones; it must match no range.
                     let unknown = id.row().absent.filter(|absent| *absent != 0);
                     let here = |value: u32| {
                         (*from..=*to).contains(&u64::from(value)) && unknown != Some(u64::from(value))
                     };
+                    let has_unknown = id.row().absent.is_some_and(|absent| here(absent as u32));
+                    if !has_unknown && excludes_numbers(rows, *id, here)? {
+                        continue;
+                    }
+                    rows.need(&[*id])?;
+                    let values = rows.block().numbers(*id)?;
                     matches.iter_mut().zip(values).for_each(|(row, value)| *row |= here(*value));
                 }
                 Ok(matches)
@@ -344,12 +361,15 @@ impl Test {
                 Ok(ports.iter().map(|port| *port != NO_TRANSLATION).collect())
             }
             Self::Name(columns, pattern) => {
-                rows.need(columns)?;
                 let mut matches = vec![false; rows.len()];
                 let mut by_code: HashMap<u32, bool, RandomState> = HashMap::default();
                 let mut is_match =
                     |code: u32| *by_code.entry(code).or_insert_with(|| has_name(code, pattern));
                 for id in *columns {
+                    if excludes_numbers(rows, *id, &mut is_match)? {
+                        continue;
+                    }
+                    rows.need(&[*id])?;
                     let codes = rows.block().numbers(*id)?;
                     matches.iter_mut().zip(codes).for_each(|(row, code)| *row |= is_match(*code));
                 }
@@ -389,17 +409,39 @@ pub(crate) fn sum(forward: u64, reverse: u64) -> u64 {
     if reverse == ABSENT_WIDE { forward } else { forward.saturating_add(reverse) }
 }
 
-/// Tests each distinct address once.
+/// Whether the dictionary of a column shows that no row has such a number.
+fn excludes_numbers(
+    rows: &mut Rows<'_>,
+    id: Field,
+    test: impl FnMut(u32) -> bool,
+) -> Result<bool, StoreError> {
+    rows.excludes(id, |dictionary| match dictionary {
+        Dictionary::Numbers(values) => values.iter().copied().any(test),
+        _ => true,
+    })
+}
+
+/// Tests each distinct address once; most often the dictionary alone shows that there is no such row.
 fn by_address(
     rows: &mut Rows<'_>,
     columns: &[Field],
-    test: impl Fn(Option<IpAddr>) -> bool,
+    test: impl Fn(&Distinct) -> Vec<bool>,
 ) -> Result<Vec<bool>, StoreError> {
     let mut matches = vec![false; rows.len()];
     for id in columns {
+        let mut known = None;
+        let excludes = rows.excludes(*id, |dictionary| match dictionary {
+            Dictionary::Addresses(distinct) => known.insert(test(distinct)).contains(&true),
+            _ => true,
+        })?;
+        if excludes {
+            continue;
+        }
         rows.need(&[*id])?;
         let addresses = rows.block().addresses(*id)?;
-        let by_code: Vec<bool> = addresses.distinct.iter().map(|address| test(*address)).collect();
+        let mut by_code = known.unwrap_or_else(|| test(&addresses.distinct));
+        // NULL, which the dictionary alone has not, is no address.
+        by_code.resize(addresses.distinct.len(), false);
         if by_code.contains(&true) {
             let codes = addresses.codes.iter();
             matches.iter_mut().zip(codes).for_each(|(row, code)| *row |= by_code[*code as usize]);

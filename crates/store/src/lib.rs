@@ -9,7 +9,7 @@
 //! - [`dataset`]: the files of a dataset at one moment. `schema`, `block`, `file`: columns, records as
 //!   columns, a file.
 //! - [`writer`]: records to files. [`upkeep`]: joining, retention, recovery. `space`: room on the file
-//!   system.
+//!   system. `iceberg`: the dataset as a table of other engines.
 //! - [`live`]: records that the writer has not written yet, for other processes. [`notify`]: notices to the
 //!   operator.
 //! - [`filter`], [`query`]: select records; compute sums, graphs and lists. Columns are the fields of
@@ -22,6 +22,7 @@ pub mod dataset;
 mod error;
 mod file;
 pub mod filter;
+mod iceberg;
 pub mod live;
 pub mod notify;
 pub mod query;

@@ -6,10 +6,12 @@
 
 mod aggregate;
 mod answer;
+pub mod clickhouse;
 mod dedup;
 mod graph;
 mod key;
 mod list;
+pub mod received;
 mod sums;
 mod table;
 mod top;
@@ -19,6 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use thalweg_flow::SAMPLING_UNKNOWN;
 
+use crate::block::Spare;
 use crate::dataset::{Skipped, View, Window};
 use crate::error::StoreError;
 use crate::filter::Filter;
@@ -26,7 +29,7 @@ use crate::rows::{Rows, Task};
 use thalweg_flow::fields::Field;
 
 pub use dedup::Dedup;
-pub use graph::{Graph, Lines, Series, graph};
+pub use graph::{Graph, Lines, Series, graph, reversed};
 pub use key::{Key, KeyValue, RawValue};
 pub use list::list;
 pub use sums::Sums;
@@ -116,40 +119,30 @@ fn select(rows: &mut Rows<'_>, query: &Query) -> Result<bool, StoreError> {
         rows.need(&[Field::FlowEnd])?;
         let ends = rows.block().wide(Field::FlowEnd)?;
         let inside = ends.iter().map(|end| query.window.contains(*end)).collect();
-        if !narrow(rows, inside) {
+        if !rows.narrow(inside) {
             return Ok(false);
         }
     }
     if !query.filter.names(Field::EventWord) && !rows.is_absent(Field::EventWord) {
         rows.need(&[Field::EventWord])?;
         let flows = rows.block().numbers(Field::EventWord)?.iter().map(|event| *event == 0).collect();
-        if !narrow(rows, flows) {
+        if !rows.narrow(flows) {
             return Ok(false);
         }
     }
-    if !query.filter.is_any() {
-        let matches = query.filter.expression.evaluate(rows)?;
-        if !narrow(rows, matches) {
+    for condition in query.filter.expression.conditions() {
+        let matches = condition.evaluate(rows)?;
+        if !rows.narrow(matches) {
             return Ok(false);
         }
     }
     match &query.dedup {
         Some(dedup) => {
             let keeps = dedup.keeps(rows)?;
-            Ok(narrow(rows, keeps))
+            Ok(rows.narrow(keeps))
         }
         None => Ok(true),
     }
-}
-
-/// Leaves only these of the selected rows; returns whether there are any.
-fn narrow(rows: &mut Rows<'_>, mut wanted: Vec<bool>) -> bool {
-    if let Some(selected) = &rows.selected {
-        wanted.iter_mut().zip(selected).for_each(|(row, selected)| *row &= selected);
-    }
-    let any = wanted.contains(&true);
-    rows.selected = Some(wanted).filter(|wanted| wanted.contains(&false));
-    any
 }
 
 /// Notes the sampling of selected rows.
@@ -183,7 +176,7 @@ fn scan<S: Send>(
         Task::Group(file, number) => {
             let group = file.row_groups[*number];
             query.window.touches(group.from_ns, group.to_ns)
-                && query.filter.expression.may_match(&|id| file.bounds(*number, id))
+                && query.filter.expression.may_match(file, *number)
         }
         Task::Batch(_) => true,
     });
@@ -192,8 +185,10 @@ fn scan<S: Send>(
     let work = || {
         let mut state = make();
         let mut scanned = Scanned::default();
+        let mut spare = Spare::default();
         while let Some(task) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let mut rows = Rows::new(task, query.raw);
+            let mut rows = Rows::new(task, query.raw, &mut spare);
+            scanned.records += rows.len() as u64;
             let result = select(&mut rows, query).and_then(|any| {
                 if any {
                     note_sampling(&mut rows, &mut scanned)?;
@@ -202,7 +197,6 @@ fn scan<S: Send>(
                     Ok(())
                 }
             });
-            scanned.records += rows.len() as u64;
             match (result, task) {
                 (Ok(()), Task::Group(..)) => scanned.row_groups_read += 1,
                 (Ok(()), Task::Batch(batch)) => {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::block::Block;
+use crate::block::{Block, Dictionary, Spare, at};
 use crate::dataset::Batch;
 use crate::error::StoreError;
 use crate::file::FlowFile;
@@ -16,23 +16,39 @@ pub(crate) enum Task {
     Batch(Batch),
 }
 
+/// Of fewer than one row in so many, only what they have is looked at further.
+const FEW: usize = 4;
+
 /// Rows of a row group or a batch; columns are loaded on demand.
 pub(crate) struct Rows<'a> {
     pub(crate) task: &'a Task,
     block: Block,
+    /// The places of the block's rows in the task, ascending; `None` if it has all of them.
+    places: Option<Vec<u32>>,
+    /// Dictionaries of columns that are not loaded yet.
+    dictionaries: Vec<(Field, Dictionary)>,
     /// Do not multiply counters.
     raw: bool,
+    spare: &'a mut Spare,
     /// The rows of the query; `None` means all.
     pub(crate) selected: Option<Vec<bool>>,
 }
 
 impl<'a> Rows<'a> {
-    pub(crate) fn new(task: &'a Task, raw: bool) -> Self {
+    pub(crate) fn new(task: &'a Task, raw: bool, spare: &'a mut Spare) -> Self {
         let rows = match task {
             Task::Group(file, number) => file.row_groups[*number].rows,
             Task::Batch(batch) => batch.records.len(),
         };
-        Self { task, block: Block::new(rows), raw, selected: None }
+        Self {
+            task,
+            block: Block::new(rows),
+            places: None,
+            dictionaries: Vec::new(),
+            raw,
+            spare,
+            selected: None,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -44,14 +60,78 @@ impl<'a> Rows<'a> {
     }
 
     pub(crate) fn need(&mut self, ids: &[Field]) -> Result<(), StoreError> {
+        let missing = ids.iter().copied().filter(|id| !self.block.has(*id));
+        let places = self.places.as_deref();
         match self.task {
-            Task::Group(file, number) => file.load(*number, ids, &mut self.block),
+            Task::Group(file, number) => {
+                for id in missing.collect::<Vec<_>>() {
+                    let known = self.dictionaries.iter().position(|(of, _)| *of == id);
+                    let dictionary = known.map(|known| self.dictionaries.swap_remove(known).1);
+                    self.block.insert(id, file.column(*number, id, places, dictionary, self.spare)?);
+                }
+            }
             Task::Batch(batch) => {
-                let missing: Vec<Field> = ids.iter().copied().filter(|id| !self.block.has(*id)).collect();
-                self.block.take(Block::of_columns(&missing, batch.records.iter()));
-                Ok(())
+                let missing: Vec<Field> = missing.collect();
+                let columns = match places {
+                    None => Block::of_columns(&missing, batch.records.iter()),
+                    Some(places) => {
+                        let records = places.iter().map(|place| &batch.records[at(*place)]);
+                        Block::of_columns(&missing, records)
+                    }
+                };
+                self.block.take(columns);
             }
         }
+        Ok(())
+    }
+
+    /// Whether no row can have a value for which this holds, as far as the column's dictionary alone tells.
+    pub(crate) fn excludes(
+        &mut self,
+        id: Field,
+        holds: impl FnOnce(&Dictionary) -> bool,
+    ) -> Result<bool, StoreError> {
+        let Task::Group(file, number) = self.task else { return Ok(false) };
+        if self.block.has(id) || self.places.is_some() {
+            return Ok(false);
+        }
+        if !self.dictionaries.iter().any(|(of, _)| *of == id) {
+            let Some(dictionary) = file.dictionary(*number, id)? else { return Ok(false) };
+            self.dictionaries.push((id, dictionary));
+        }
+        let known = self.dictionaries.iter().find(|(of, _)| *of == id);
+        Ok(known.is_some_and(|(_, dictionary)| !holds(dictionary)))
+    }
+
+    /// Leaves only these of the selected rows; returns whether there are any.
+    pub(crate) fn narrow(&mut self, mut wanted: Vec<bool>) -> bool {
+        if let Some(selected) = &self.selected {
+            wanted.iter_mut().zip(selected).for_each(|(row, selected)| *row &= selected);
+        }
+        let count = wanted.iter().filter(|wanted| **wanted).count();
+        if count > 0 && count <= wanted.len() / FEW {
+            let rows: Vec<u32> =
+                (0..).zip(&wanted).filter(|(_, wanted)| **wanted).map(|(row, _)| row).collect();
+            self.pick(rows);
+        } else {
+            self.selected = (count < wanted.len()).then_some(wanted);
+        }
+        count > 0
+    }
+
+    /// Leaves only these rows, ascending, as if there had been no others.
+    pub(crate) fn pick(&mut self, rows: Vec<u32>) {
+        self.block.pick(&rows);
+        self.selected = None;
+        self.places = Some(match &self.places {
+            None => rows,
+            Some(places) => rows.iter().map(|row| places[at(*row)]).collect(),
+        });
+    }
+
+    /// The row's place in the row group or batch.
+    pub(crate) fn place(&self, row: usize) -> usize {
+        self.places.as_ref().map_or(row, |places| at(places[row]))
     }
 
     /// Whether the rows are in no file.
@@ -87,5 +167,11 @@ impl<'a> Rows<'a> {
         let rows = counters.iter_mut().zip(intervals);
         rows.for_each(|(counter, interval)| *counter = counter.saturating_mul(u64::from(*interval).max(1)));
         Ok(counters.into())
+    }
+}
+
+impl Drop for Rows<'_> {
+    fn drop(&mut self) {
+        self.spare.keep(std::mem::replace(&mut self.block, Block::new(0)));
     }
 }

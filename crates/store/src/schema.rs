@@ -1,4 +1,4 @@
-//! The columns of a flow file: the type and Parquet encoding of each stored field (`thalweg_flow::fields`).
+//! The columns of a flow file: the Parquet type of each stored field (`thalweg_flow::fields`).
 //!
 //! The schema is flat and has only types that every engine has: addresses and names are text
 //! (dictionary-encoded, so each is stored once per row group), times are `TIMESTAMP` in microseconds and UTC,
@@ -7,12 +7,10 @@
 
 use std::sync::{Arc, LazyLock};
 
-use parquet::basic::{Compression, Encoding, LogicalType, Repetition, TimeUnit, Type as PhysicalType};
+use parquet::basic::{LogicalType, Repetition, TimeUnit, Type as PhysicalType};
 use parquet::file::metadata::SortingColumn;
-use parquet::file::properties::{
-    EnabledStatistics, WriterProperties, WriterPropertiesBuilder, WriterVersion,
-};
-use parquet::schema::types::{ColumnDescriptor, ColumnPath, Type, TypePtr};
+use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder, WriterVersion};
+use parquet::schema::types::{ColumnDescriptor, Type, TypePtr};
 use thalweg_flow::fields::{Field, Kind};
 
 /// Nanoseconds of the unit of times.
@@ -53,6 +51,16 @@ impl FileColumn {
         }
     }
 
+    /// The type in an Iceberg table.
+    pub(crate) fn iceberg_type(&self) -> &'static str {
+        match self.physical_type() {
+            PhysicalType::INT32 => "int",
+            PhysicalType::INT64 if self.field.row().kind == Kind::Time => "timestamptz",
+            PhysicalType::INT64 => "long",
+            _ => "string",
+        }
+    }
+
     fn parquet_type(&self) -> Result<Type, parquet::errors::ParquetError> {
         let logical = match self.physical_type() {
             PhysicalType::BYTE_ARRAY => Some(LogicalType::String),
@@ -84,44 +92,16 @@ pub(crate) fn column_of(name: &str, likely: usize) -> Option<&'static FileColumn
     COLUMNS.get(likely).filter(is_it).or_else(|| COLUMNS.iter().find(is_it))
 }
 
-/// Dictionaries must never be abandoned for their size: readers rely on them.
-const DICTIONARY_BYTES_MAX: usize = 256 << 20;
-/// Rows of a page: small enough to decode in the first-level cache, large enough to make headers negligible.
-const PAGE_ROWS: usize = 65_536;
-
-/// A page stays uncompressed unless compression shrinks it below this share: a reader need not decompress it,
-/// and dictionary codes hardly compress. Needs pages of version 2, which have a flag per page.
-const COMPRESSED_SHARE_MAX: f64 = 0.85;
-
-/// How files are written. Measurements chose the encodings, see `docs/flow-store.md`.
+/// What the library has to know to write footers; columns come encoded.
 pub(crate) fn writer_properties() -> WriterPropertiesBuilder {
-    let mut properties = WriterProperties::builder()
+    WriterProperties::builder()
         .set_created_by("thalweg".to_owned())
         .set_writer_version(WriterVersion::PARQUET_2_0)
-        // Not LZ4: Spark 4.3 cannot look for a value in a dictionary of more than 8 KiB with it.
-        .set_compression(Compression::SNAPPY)
-        .set_data_page_v2_compression_ratio_threshold(COMPRESSED_SHARE_MAX)
-        .set_dictionary_page_size_limit(DICTIONARY_BYTES_MAX)
-        .set_data_page_size_limit(8 << 20)
-        .set_data_page_row_count_limit(PAGE_ROWS)
-        .set_write_batch_size(PAGE_ROWS)
-        .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_offset_index_disabled(true)
         .set_max_row_group_row_count(None)
         .set_sorting_columns(Some(vec![SortingColumn {
             column_idx: Field::FlowEnd as i32,
             descending: false,
             nulls_first: false,
-        }]));
-    for field in Field::STORED {
-        let path = ColumnPath::from(field.name());
-        // Times are sorted or close together. Bytes are nearly all different and mostly small: the difference
-        // to the next value needs half the bits of the value itself.
-        if field.row().kind == Kind::Time || matches!(field, Field::Bytes | Field::ReverseBytes) {
-            properties = properties
-                .set_column_dictionary_enabled(path.clone(), false)
-                .set_column_encoding(path, Encoding::DELTA_BINARY_PACKED);
-        }
-    }
-    properties
+        }]))
 }

@@ -5,7 +5,8 @@
 //!
 //! 1. `Compaction::write`: writes a temporary file, which readers ignore; the next start removes it.
 //! 2. `Compaction::publish`: gives it its name; from now on readers ignore the files that it names.
-//! 3. `Compaction::remove_replaced`: removes those files; the next start removes any that a crash left.
+//! 3. `Table::commit`: the Iceberg table, if there is one, has the new file in their place.
+//! 4. `Compaction::remove_replaced`: removes those files; the next start removes any that a crash left.
 //!
 //! Two row groups bound the memory: records are read and written a row group at a time, sorted within each.
 
@@ -20,9 +21,10 @@ use std::time::{Duration, Instant};
 use thalweg_flow::FlowRecord;
 
 use crate::block::Block;
-use crate::dataset::{self, Skipped, Temporary, View, name_of};
+use crate::dataset::{self, Partition, Skipped, Temporary, View, Window, name_of};
 use crate::error::{StoreError, megabytes};
 use crate::file::{FileWriter, FlowFile, ROW_GROUP_ROWS};
+use crate::iceberg::Table;
 use crate::space::Space;
 use thalweg_flow::fields::Field;
 use thalweg_text::calendar::HOUR_NS;
@@ -107,6 +109,8 @@ pub(crate) struct Changes {
     pub(crate) publish: Mutex<()>,
     /// Held while files are joined or removed: one thread does that at a time.
     pub(crate) upkeep: Mutex<()>,
+    /// The Iceberg table. Held from before files come or go until the table says so; taken before `publish`.
+    pub(crate) table: Mutex<Table>,
     pub(crate) next_id: AtomicU64,
     /// Set to stop compaction early, so that nobody waits for it.
     pub(crate) ending: Arc<AtomicBool>,
@@ -114,9 +118,10 @@ pub(crate) struct Changes {
 
 impl Changes {
     /// For the holder of the dataset's lock; numbers of new files begin here.
-    pub(crate) fn new(root: &Path, next_id: u64) -> Self {
+    pub(crate) fn new(root: &Path, next_id: u64, table: Table) -> Self {
         let (root, next_id) = (root.to_path_buf(), AtomicU64::new(next_id));
-        Self { root, publish: Mutex::default(), upkeep: Mutex::default(), next_id, ending: Arc::default() }
+        let (publish, upkeep, ending) = Default::default();
+        Self { root, publish, upkeep, table: Mutex::new(table), next_id, ending }
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -127,7 +132,7 @@ impl Changes {
         self.ending.load(Ordering::Relaxed)
     }
 
-    /// Joins small files of every hour, unless stopped.
+    /// Joins small files of every hour, unless stopped; then looks whether the table is as the files are.
     pub(crate) fn compact(&self) -> Result<Upkeep, StoreError> {
         let _upkeep = self.upkeep.lock();
         let mut done = Upkeep::default();
@@ -138,8 +143,15 @@ impl Changes {
                     return Ok(done);
                 };
                 {
-                    let _names = self.publish.lock();
+                    let mut table = self.table.lock();
+                    let names = self.publish.lock();
                     compaction.publish()?;
+                    drop(names);
+                    if let Err(error) = table.commit([partition.hour], &[]) {
+                        compaction.withdraw()?;
+                        return Err(error);
+                    }
+                    let _names = self.publish.lock();
                     compaction.remove_replaced()?;
                 }
                 dataset::sync_folder(&partition.path)?;
@@ -148,6 +160,7 @@ impl Changes {
                 done.records_joined += compaction.rows;
             }
         }
+        self.table.lock().follow()?;
         Ok(done)
     }
 
@@ -163,22 +176,25 @@ impl Changes {
         let mut done = Upkeep::default();
         if let Some(age_s) = policy.age_max_s {
             let keep_from_ns = now_ns.saturating_sub(age_s.saturating_mul(1_000_000_000));
+            let mut old = Vec::new();
             for partition in dataset::partitions(&self.root)? {
                 if (partition.hour + 1).saturating_mul(HOUR_NS) > keep_from_ns {
                     break;
                 }
                 let age = Duration::from_secs(age_s);
                 if ages.is_none_or(|ages| ages.measured(partition.hour, Instant::now()) >= age) {
-                    self.expire(&partition.path, &mut done)?;
-                    ages.iter().for_each(|ages| ages.forget(partition.hour));
+                    let files = dataset::published(&partition.path)?;
+                    old.push((partition, files));
                 }
+            }
+            self.expire(&old, &mut done)?;
+            if let Some(ages) = ages {
+                old.iter().for_each(|(partition, _)| ages.forget(partition.hour));
             }
         }
         if let Some(bytes_max) = policy.bytes_max {
-            let partitions = dataset::partitions(&self.root)?;
-            let bytes: Result<u64, StoreError> =
-                partitions.iter().map(|partition| size(&partition.path)).sum();
-            self.remove_oldest(bytes?.saturating_sub(bytes_max), &mut done)?;
+            let bytes: u64 = dataset::list(&self.root, Window::ALL)?.iter().map(|path| size(path)).sum();
+            self.remove_oldest(bytes.saturating_sub(bytes_max), &mut done)?;
         }
         if policy.makes_room {
             self.free_up(policy.free_min, &mut done)?;
@@ -209,48 +225,66 @@ impl Changes {
     /// Removes at least this many bytes if possible: hours, the oldest first, then files of the latest hour.
     /// The newest file stays.
     fn remove_oldest(&self, bytes: u64, done: &mut Upkeep) -> Result<(), StoreError> {
-        let until = done.bytes_expired.saturating_add(bytes);
-        let mut partitions = dataset::partitions(&self.root)?;
-        // Ignore folders of others, and hours whose records are gone.
-        partitions
-            .retain(|partition| dataset::published(&partition.path).is_ok_and(|files| !files.is_empty()));
-        let Some(latest) = partitions.pop() else { return Ok(()) };
-        for partition in partitions {
-            if done.bytes_expired >= until {
-                return Ok(());
+        let mut left = bytes;
+        let mut partitions = Vec::new();
+        for partition in dataset::partitions(&self.root)? {
+            let files = dataset::published(&partition.path)?;
+            // Ignore folders of others, and hours whose records are gone.
+            if !files.is_empty() {
+                partitions.push((partition, files));
             }
-            self.expire(&partition.path, done)?;
         }
-        let files = dataset::published(&latest.path)?;
-        for path in &files[..files.len().saturating_sub(1)] {
-            if done.bytes_expired >= until {
+        let mut going = Vec::new();
+        let latest = partitions.pop();
+        for (partition, files) in partitions {
+            if left == 0 {
                 break;
             }
-            let _names = self.publish.lock();
-            remove(path, done)?;
+            left = left.saturating_sub(files.iter().map(|path| size(path)).sum());
+            going.push((partition, files));
         }
-        Ok(())
+        if let Some((partition, mut files)) = latest {
+            files.pop();
+            let mut goes = |path: &PathBuf| {
+                let goes = left > 0;
+                left = left.saturating_sub(size(path));
+                goes
+            };
+            files.retain(&mut goes);
+            if !files.is_empty() {
+                going.push((partition, files));
+            }
+        }
+        self.expire(&going, done)
     }
 
-    fn expire(&self, partition: &Path, done: &mut Upkeep) -> Result<(), StoreError> {
-        let _names = self.publish.lock();
-        for path in dataset::published(partition)? {
-            remove(&path, done)?;
+    /// Removes these files of hours, and folders that nothing is left in.
+    fn expire(&self, going: &[(Partition, Vec<PathBuf>)], done: &mut Upkeep) -> Result<(), StoreError> {
+        if going.is_empty() {
+            return Ok(());
         }
-        // Files of others may be left; then the folders stay.
-        if fs::remove_dir(partition).is_ok()
-            && let Some(day) = partition.parent()
-        {
-            let _ = fs::remove_dir(day);
+        let mut table = self.table.lock();
+        let all: Vec<PathBuf> = going.iter().flat_map(|(_, files)| files.iter().cloned()).collect();
+        let told = table.commit(going.iter().map(|(partition, _)| partition.hour), &all);
+        // Room is made even if the table cannot be told, for lack of room perhaps; a later commit mends it.
+        for (partition, files) in going {
+            let _names = self.publish.lock();
+            files.iter().try_for_each(|path| remove(path, done))?;
+            // Files of others may be left; then the folders stay.
+            if fs::remove_dir(&partition.path).is_ok()
+                && let Some(day) = partition.path.parent()
+            {
+                let _ = fs::remove_dir(day);
+            }
         }
-        Ok(())
+        told
     }
 }
 
 /// Removes a file and counts its content. A file that is gone already does not count.
 fn remove(path: &Path, done: &mut Upkeep) -> Result<(), StoreError> {
     let rows = FlowFile::open(path).map_or(0, |file| file.rows());
-    let bytes = fs::metadata(path).map_or(0, |metadata| metadata.len());
+    let bytes = size(path);
     match fs::remove_file(path).map_err(StoreError::io("remove", path)) {
         Ok(()) => {
             done.records_expired += rows;
@@ -263,9 +297,8 @@ fn remove(path: &Path, done: &mut Upkeep) -> Result<(), StoreError> {
     }
 }
 
-fn size(partition: &Path) -> Result<u64, StoreError> {
-    let files = dataset::published(partition)?;
-    Ok(files.iter().map(|path| fs::metadata(path).map_or(0, |metadata| metadata.len())).sum())
+fn size(path: &Path) -> u64 {
+    fs::metadata(path).map_or(0, |metadata| metadata.len())
 }
 
 /// Groups of small files to join, each up to the limit of a file.
@@ -338,6 +371,12 @@ impl Compaction {
         let path = self.file.publish()?;
         // The new name must be on disk before an old file is removed.
         path.parent().map_or(Ok(()), dataset::sync_folder)
+    }
+
+    /// Removes the new file, before any that it replaces is gone.
+    fn withdraw(&self) -> Result<(), StoreError> {
+        let path = self.file.name();
+        fs::remove_file(path).map_err(StoreError::io("remove", path))
     }
 
     /// Removes the replaced files.

@@ -34,6 +34,7 @@ use thalweg_flow::export::Amount;
 use crate::dataset::{self, View, Window};
 use crate::error::StoreError;
 use crate::file::ROW_GROUP_ROWS;
+use crate::iceberg::Table;
 use crate::notify::{Notify, Trouble};
 use crate::upkeep::{Ages, Changes, Recovery, Retention, Upkeep, recover};
 
@@ -62,6 +63,8 @@ pub struct WriterOptions {
     /// Seconds between compaction and retention; 0 disables them.
     pub upkeep_interval_s: u64,
     pub retention: Retention,
+    /// Keep an Iceberg table of the dataset. One that is there is kept in any case.
+    pub iceberg: bool,
     /// The wall clock, in nanoseconds since the epoch: retention by age never removes anything that is not
     /// old by it.
     pub now_ns: fn() -> u64,
@@ -79,6 +82,7 @@ impl WriterOptions {
             pending_records_max: 2 * ROW_GROUP_ROWS,
             upkeep_interval_s: 300,
             retention: Retention::default(),
+            iceberg: false,
             now_ns,
             retry: Duration::from_secs(1)..=Duration::from_secs(10),
             notify: Notify::default(),
@@ -142,7 +146,7 @@ struct State {
     closing: bool,
     /// Files cannot be written.
     trouble: Trouble,
-    /// Files cannot be joined or removed.
+    /// Files cannot be joined, removed or put into the Iceberg table.
     upkeep_trouble: Trouble,
     /// Bytes of files since retention was last applied.
     bytes_since_retention: u64,
@@ -156,12 +160,15 @@ impl Writer {
     /// interrupted writer and reports that. Fails with [`StoreError::Busy`] if another writer is active.
     pub fn open(root: &Path, options: WriterOptions) -> Result<(Self, Recovery), StoreError> {
         let (mut lock, left) = Lock::take(root)?;
+        let mut table = Table::new(root, options.iceberg, options.now_ns);
+        // Recovery removes files that the table may still have.
+        let followed = table.follow();
         let (mut recovery, next_id) = recover(root)?;
         recovery.unclean = (!left.is_empty()).then_some(left);
         lock.sign(&owner(&options))?;
         let looks_after_itself = options.upkeep_interval_s > 0;
         let shared = Arc::new(Shared {
-            changes: Changes::new(root, next_id),
+            changes: Changes::new(root, next_id, table),
             ages: Ages::of(root)?,
             options,
             lock: Mutex::new(lock),
@@ -169,6 +176,7 @@ impl Writer {
             work: Condvar::new(),
             written: Condvar::new(),
         });
+        followed.unwrap_or_else(|error| shared.note_upkeep_failure(&error));
         let mut writer = Self { shared, threads: Vec::new() };
         writer.start("flow-store", Shared::write)?;
         if looks_after_itself {

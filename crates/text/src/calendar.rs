@@ -95,13 +95,17 @@ pub fn rfc3339_ns(time_ns: u64) -> [u8; 30] {
     text
 }
 
-/// Parses `2026-11-22`, `2026-11-22T05:33`, `2026-11-22 05:33:11`, each with or without `Z`, or seconds since
-/// the epoch.
+/// Parses `2026-11-22`, `2026-11-22T05:33`, `2026-11-22 05:33:11`, `2026-11-22 05:33:11.25`, each with or without `Z`,
+/// or seconds since the epoch.
 pub fn parse_time(text: &str) -> Option<u64> {
     if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) && text.len() > 4 {
         return text.parse::<u64>().ok()?.checked_mul(SECOND_NS);
     }
     let text = text.strip_suffix(['Z', 'z']).unwrap_or(text);
+    let (text, fraction) = match text.split_once('.') {
+        Some((text, fraction)) => (text, Some(fraction)),
+        None => (text, None),
+    };
     let (date, time) = text.split_once(['T', ' ']).unwrap_or((text, ""));
     let mut parts = date.split('-');
     let year = digits(parts.next()?, 4)?;
@@ -121,8 +125,15 @@ pub fn parse_time(text: &str) -> Option<u64> {
     }
     let moment = Moment { year: year.into(), month, day, hour, minute, second, ns: 0 };
     let time_ns = moment.to_ns()?;
-    // A date that does not exist converts back to another one.
-    (Moment::of(time_ns) == moment).then_some(time_ns)
+    if Moment::of(time_ns) != moment {
+        // A date that does not exist.
+        return None;
+    }
+    let Some(fraction) = fraction else { return Some(time_ns) };
+    // Only seconds have a fraction.
+    let is_right = text.len() == "2026-11-22T05:30:00".len() && (1..=9).contains(&fraction.len());
+    let ns = is_right.then(|| digits(&format!("{fraction:0<9}"), 9))?;
+    time_ns.checked_add(ns?.into())
 }
 
 fn digits(text: &str, count: usize) -> Option<u32> {
@@ -137,6 +148,11 @@ mod tests {
     fn times_there_and_back() {
         assert_eq!(format_time(0), "1970-01-01T00:00:00Z");
         assert_eq!(format_time(951_782_400 * SECOND_NS + 250_000_000), "2000-02-29T00:00:00.250Z");
+        let moment = 1_795_323_600 * SECOND_NS + 123_456_789;
+        assert_eq!(parse_time(&format_time(moment)), Some(moment));
+        assert_eq!(parse_time("2026-11-22 05:00:00.5"), Some(1_795_323_600 * SECOND_NS + 500_000_000));
+        assert_eq!(parse_time("2026-11-22T05.5"), None);
+        assert_eq!(parse_time("2026-11-22T05:00:00.1234567890"), None);
         assert_eq!(parse_time("2000-02-29"), Some(951_782_400 * SECOND_NS));
         assert_eq!(parse_time("2026-11-22T05:33:11Z"), Some(1_795_325_591 * SECOND_NS));
         assert_eq!(parse_time("2026-11-22 05:33"), Some(1_795_325_580 * SECOND_NS));

@@ -1,5 +1,6 @@
 //! `thalweg flows`: queries a dataset of flow records; prints tables, bars, CSV or JSON.
 
+mod answerer;
 mod lines;
 mod plot;
 mod writer;
@@ -10,11 +11,8 @@ use std::net::{IpAddr, ToSocketAddrs};
 
 use serde_json::json;
 use thalweg_ports::live::wall_ns;
-use thalweg_store::live::Writing;
-use thalweg_store::query::{
-    self, Graph, Key, KeyValue, Metric, Query, Scanned, Series, Sums, Top, graph, list, top,
-};
-use thalweg_store::{Filter, Recovery, Skipped, StoreError, Upkeep, View, Window, Writer, WriterOptions};
+use thalweg_store::query::{Graph, Key, KeyValue, Metric, Query, Scanned, Series, Sums, Top};
+use thalweg_store::{Filter, Recovery, Skipped, StoreError, Upkeep, Window, Writer, WriterOptions};
 use thalweg_text::calendar::{SECOND_NS, format_time};
 use thalweg_text::units::{Unit, count, counted, share};
 
@@ -23,8 +21,9 @@ use crate::cli::{
 };
 use crate::tables::table;
 use crate::{Failure, flows_import, print};
+use answerer::{Answerer, Question};
 use lines::Lines;
-use writer::{follow, report_empty, report_writing, view};
+use writer::{follow, report_writing};
 
 /// How far after the current time the window of `--last` ends.
 const AHEAD_NS: u64 = 60 * SECOND_NS;
@@ -36,8 +35,11 @@ pub(crate) fn run(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
         FlowsAction::Top(top) => run_top(args, top, format),
         FlowsAction::List(list) => run_list(args, list, format),
         FlowsAction::Graph(graph) => run_graph(args, graph, format),
-        FlowsAction::Import(import) => flows_import::run(args, import, format),
         FlowsAction::Stats => run_stats(args, format),
+        FlowsAction::Import(_) | FlowsAction::Compact(_) if args.url.is_some() => {
+            Err(Failure::Usage("--url only asks: `import` and `compact` need a folder".to_owned()))
+        }
+        FlowsAction::Import(import) => flows_import::run(args, import, format),
         FlowsAction::Compact(compact) => run_compact(args, compact, format),
     }
 }
@@ -79,38 +81,18 @@ fn addresses(name: &str) -> Vec<IpAddr> {
     addresses
 }
 
-/// The records of a query, and the query as it is asked of them.
-fn records(args: &FlowsArgs, which: &FlowsWhichArgs) -> Result<(Query, View, Vec<Writing>), Failure> {
-    let query = query(which)?;
-    let (view, writing) = view(args, query.window)?;
-    if !which.dedup {
-        return Ok((query, view, writing));
-    }
-    let query = query.deduplicated(&view).map_err(failed)?;
-    let missed = query.dedup.as_ref().map_or(0, |dedup| dedup.missed);
-    if missed > 0 {
-        let missed = counted(missed, "record");
-        let _ = writeln!(
-            std::io::stderr(),
-            "warning: too many different flows: {missed} may count more than once"
-        );
-    }
-    Ok((query, view, writing))
-}
-
 fn run_top(args: &FlowsArgs, top_args: &FlowsTopArgs, format: Format) -> Result<(), Failure> {
-    let (query, view, writing) = records(args, &top_args.which)?;
-    let keys = &top_args.keys.0;
-    let by = top_args.by;
-    let answer = top(&view, &query, keys, by, top_args.n as usize).map_err(failed)?;
-    match (format, top_args.which.csv) {
+    let (keys, by, which) = (&top_args.keys.0, top_args.by, &top_args.which);
+    let answerer = Answerer::of(args)?;
+    let (answer, writing) = answerer.top(&Question { which, keys, by, count: top_args.n as usize })?;
+    match (format, which.csv) {
         (Format::Json, _) => print(&format!("{:#}\n", answer.to_json(keys, &writing)))?,
         (_, true) => print(&top_csv(&answer, keys))?,
-        _ => print(&top_table(&answer, keys, by, numbers(&top_args.which)))?,
+        _ => print(&top_table(&answer, keys, by, numbers(which)))?,
     }
     report_writing(&writing);
-    print_scanned(&answer.scanned, query.raw);
-    if answer.total.flows == 0 { report_empty(args) } else { Ok(()) }
+    print_scanned(&answer.scanned, which.raw);
+    if answer.total.flows == 0 { answerer.report_empty() } else { Ok(()) }
 }
 
 /// The format of counters: with `--human` three digits and a prefix from a thousand on.
@@ -224,15 +206,17 @@ fn report_skipped(skipped: &Skipped) {
 
 fn run_list(args: &FlowsArgs, list_args: &FlowsListArgs, format: Format) -> Result<(), Failure> {
     let lines = Lines::new(list_args, format);
+    let (which, count) = (&list_args.which, list_args.n as usize);
     if list_args.follow {
-        return follow(args, &query(&list_args.which)?, lines);
+        return follow(args, &query(which)?, lines);
     }
-    let (query, view, writing) = records(args, &list_args.which)?;
-    let (records, scanned) = list(&view, &query, list_args.n as usize).map_err(failed)?;
+    let answerer = Answerer::of(args)?;
+    let (records, scanned, writing) =
+        answerer.list(&Question { which, keys: &[], by: Metric::Bytes, count })?;
     print(&lines.all(&records))?;
     report_writing(&writing);
-    print_scanned(&scanned, query.raw);
-    if records.is_empty() { report_empty(args) } else { Ok(()) }
+    print_scanned(&scanned, which.raw);
+    if records.is_empty() { answerer.report_empty() } else { Ok(()) }
 }
 
 /// `FSRPAUEC`, with dots for flags that were not seen.
@@ -242,41 +226,24 @@ fn flags(seen: u8) -> String {
 }
 
 fn run_graph(args: &FlowsArgs, graph_args: &FlowsGraphArgs, format: Format) -> Result<(), Failure> {
-    let (query, view, writing) = records(args, &graph_args.which)?;
+    let (by, which) = (graph_args.by, &graph_args.which);
     let keys: &[Key] = graph_args.key.as_ref().map_or(&[], |keys| &keys.0);
-    let by = graph_args.by;
-    let step_ns = graph_args.step.unwrap_or_else(|| view.readable_step_ns(query.window));
-    let largest = query::Lines::Largest(graph_args.n as usize);
-    let answer = graph(&view, &query, keys, by, largest, step_ns).map_err(failed)?;
+    let answerer = Answerer::of(args)?;
+    let question = Question { which, keys, by, count: graph_args.n as usize };
+    let (answer, below, writing) = answerer.graph(&question, graph_args.step, graph_args.both)?;
     if let Some(path) = &graph_args.svg {
-        let below = graph_args.both.then(|| reversed(&view, &query, keys, by, &answer)).transpose()?;
         std::fs::write(path, plot::svg(&answer, below.as_ref(), by, graph_args.stacked))
             .map_err(|error| Failure::Run(format!("cannot write {}: {error}", path.display())))?;
     }
-    match (format, graph_args.which.csv) {
+    match (format, which.csv) {
         (Format::Json, _) => print(&format!("{:#}\n", answer.to_json(keys, &writing)))?,
         (_, true) => print(&graph_csv(&answer, keys))?,
         _ if graph_args.svg.is_some() => {}
-        _ => print(&graph_bars(&answer, by, numbers(&graph_args.which)))?,
+        _ => print(&graph_bars(&answer, by, numbers(which)))?,
     }
     report_writing(&writing);
-    print_scanned(&answer.scanned, query.raw);
-    if answer.total.flows == 0 { report_empty(args) } else { Ok(()) }
-}
-
-/// The same question with source and destination exchanged, by the same values and steps.
-fn reversed(view: &View, query: &Query, keys: &[Key], by: Metric, answer: &Graph) -> Result<Graph, Failure> {
-    let filter = query.filter.reversed();
-    let turned: Vec<Key> = keys.iter().map(|key| key.reversed()).collect();
-    if filter == query.filter && turned == keys {
-        let what = "--both: the other direction is the same; name a direction in --key or the filter, such as `src` or `egress`";
-        return Err(Failure::Usage(what.to_owned()));
-    }
-    let values: Vec<Vec<KeyValue>> = answer.series.iter().filter_map(|series| series.key.clone()).collect();
-    let is_deduplicated = query.dedup.is_some();
-    let query = Query { filter, dedup: None, ..query.clone() };
-    let query = if is_deduplicated { query.deduplicated(view).map_err(failed)? } else { query };
-    graph(view, &query, &turned, by, query::Lines::These(&values), answer.step_ns).map_err(failed)
+    print_scanned(&answer.scanned, which.raw);
+    if answer.total.flows == 0 { answerer.report_empty() } else { Ok(()) }
 }
 
 fn graph_csv(answer: &Graph, keys: &[Key]) -> String {
@@ -345,25 +312,17 @@ fn graph_bars(answer: &Graph, by: Metric, number: fn(u64) -> String) -> String {
 }
 
 fn run_stats(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
-    let (view, writing) = view(args, Window::ALL)?;
-    let summary = view.summary();
-    let span = summary.span_ns.map(|(from, to)| [format_time(from), format_time(to)]);
+    let answerer = Answerer::of(args)?;
+    let (summary, writing) = answerer.summary()?;
+    // A table has no files.
+    let is_known = |name: &str| !answerer.is_table() || ["records", "from", "to"].contains(&name);
     if format == Format::Json {
-        let value = json!({
-            "partitions": summary.partitions,
-            "files": summary.files,
-            "row_groups": summary.row_groups,
-            "records": summary.records,
-            "bytes": summary.bytes,
-            "pending_records": summary.pending_records,
-            "cached_records": summary.cached_records,
-            "from": span.as_ref().map(|span| &span[0]),
-            "to": span.as_ref().map(|span| &span[1]),
-            "skipped": summary.skipped.to_json(),
-        });
         report_writing(&writing);
+        let mut value = summary.to_json();
+        value.as_object_mut().into_iter().for_each(|value| value.retain(|name, _| is_known(name)));
         return print(&format!("{value:#}\n"));
     }
+    let span = summary.span_ns.map(|(from, to)| [format_time(from), format_time(to)]);
     let per_record = match summary.records {
         0 => "-".to_owned(),
         records => format!("{:.1}", summary.bytes as f64 / records as f64),
@@ -381,8 +340,9 @@ fn run_stats(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
         ("to", span.as_ref().map_or("-".to_owned(), |span| span[1].clone())),
         ("files skipped", count(summary.skipped.count)),
     ];
+    let rows = rows.into_iter().filter(|(name, _)| is_known(name));
     let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
-    print(&table(&["dataset", &args.folders()], &[1], rows))?;
+    print(&table(&["dataset", &args.place()], &[1], rows))?;
     report_writing(&writing);
     report_skipped(&summary.skipped);
     Ok(())
@@ -392,7 +352,8 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
     let mut done = Upkeep::default();
     // A writer would create the folder; here a missing folder is an error.
     for part in writer::open(args)?.parts().map_err(failed)? {
-        let options = WriterOptions { upkeep_interval_s: 0, ..WriterOptions::new(wall_ns) };
+        let options =
+            WriterOptions { upkeep_interval_s: 0, iceberg: keep.iceberg, ..WriterOptions::new(wall_ns) };
         let (writer, recovery) = Writer::open(&part, options).map_err(|error| match error {
             StoreError::Busy { .. } => Failure::Run(format!(
                 "{error}: it merges small files itself, so nothing was done. Tell it what to keep: keep and keep_bytes in \

@@ -55,12 +55,18 @@ struct Interface {
 impl Machine {
     fn here() -> Self {
         let addresses = NetworkView::read_addresses().unwrap_or_default();
-        let read = |name: &str, file: &str| {
-            let text = fs::read_to_string(Path::new("/sys/class/net").join(name).join(file)).ok()?;
-            text.trim().parse::<u32>().ok()
+        let text = |name: &str, file: &str| {
+            fs::read_to_string(Path::new("/sys/class/net").join(name).join(file)).unwrap_or_default()
         };
-        // ARPHRD_ETHER.
+        let read = |name: &str, file: &str| text(name, file).trim().parse::<u32>().ok();
+        // ARPHRD_ETHER; IFF_NOARP.
         const ETHERNET: u32 = 1;
+        const NO_ARP: u32 = 0x80;
+        // What has no neighbors: ifb, dummy.
+        let has_arp = |name: &str| {
+            let flags = u32::from_str_radix(text(name, "flags").trim().trim_start_matches("0x"), 16);
+            flags.is_ok_and(|flags| flags & NO_ARP == 0)
+        };
         let is_link_local =
             |address: &IpAddr| matches!(address, IpAddr::V6(address) if address.is_unicast_link_local());
         let interface = |entry: fs::DirEntry| {
@@ -70,7 +76,7 @@ impl Machine {
                 ["bridge", "master", "tun_flags"].iter().any(|file| entry.path().join(file).exists());
             let index = read(&name, "ifindex")
                 .filter(|_| !is_busy)
-                .filter(|_| read(&name, "type") == Some(ETHERNET))?;
+                .filter(|_| read(&name, "type") == Some(ETHERNET) && has_arp(&name))?;
             let own = addresses.iter().filter(|own| own.interface == index && !is_link_local(&own.address));
             let addresses = own.map(|own| format!("{}/{}", own.address, own.network.length())).collect();
             Some(Interface { name, addresses })

@@ -19,6 +19,7 @@ mod qos;
 mod seeds;
 mod stages;
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::path::Path;
 
@@ -163,8 +164,13 @@ fn show_all(
 
 /// The command line as typed, for the report, with only the program's name.
 fn command_line() -> String {
-    let words = std::env::args_os().skip(1).map(|word| {
-        let word = word.to_string_lossy().into_owned();
+    command_line_of(std::env::args_os().skip(1))
+}
+
+/// `thalweg` with these arguments.
+fn command_line_of(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> String {
+    let words = arguments.into_iter().map(|word| {
+        let word = word.as_ref().to_string_lossy().into_owned();
         if word.contains([' ', '\'', '"']) { format!("{word:?}") } else { word }
     });
     std::iter::once("thalweg".to_owned()).chain(words).collect::<Vec<_>>().join(" ")

@@ -106,7 +106,7 @@ fn the_package_comes_and_goes() {
 
 /// The first steps of `docs/operate.md` as they are printed there, in a system of its own whose first process is
 /// systemd, between two hosts in namespaces: the console shows their traffic. Then the unit comes back when it is killed
-/// and when it is stopped, reloads, and ends.
+/// and when it is stopped, reloads, is upgraded, ends, and is removed.
 #[test]
 fn a_new_user_sees_traffic_and_systemd_keeps_the_service_up() {
     for (program, version) in [("systemctl", "--version"), ("apt-get", "--version"), ("ping", "-V")] {
@@ -138,6 +138,8 @@ fn a_new_user_sees_traffic_and_systemd_keeps_the_service_up() {
         return thalweg_testdata::skipped(&format!("systemd does not come up here: {booted}"));
     };
     assert!(said.contains("ALL DONE"), "{said}");
+    let lost = said.lines().find(|line| line.starts_with("an echo each"));
+    println!("{}", lost.expect("ping says it"));
 }
 
 /// A system in namespaces of its own, which ends with this.
@@ -279,23 +281,74 @@ set -x
 kill $!
 
 sed -i '/^# \[bgp\]/,/^$/ s/^# //' /etc/thalweg/router.toml
-printf '[flows]\nstore = "/var/lib/thalweg/flows"\n' >>/etc/thalweg/router.toml
+printf '[flows]\nstore = "/var/lib/thalweg/flows"\n[control]\nread_socket = "/run/thalweg/read.sock"\n' >>/etc/thalweg/router.toml
+ip netns exec client ping -q -i 0.01 198.51.100.2 >pinged &
+pinging=$!
 kill -KILL "$(of MainPID)"
 until_is NRestarts 1
 until_is ActiveState active
+ip netns exec client ping -q -c 1 -W 10 198.51.100.2
+kill -INT $pinging
+wait $pinging
+sed -n "s/.*transmitted/an echo each 10 ms over SIGKILL: &/p" pinged
 thalweg show ports | grep -q lan
 thalweg show bgp rib
 thalweg show flow-cache
 systemd-analyze security --no-pager --threshold=26 thalweg >security || { cat security; exit 1; }
+
+# The API as a service of its own, which may only read.
+printf '[web]\nlisten = "127.0.0.1:8081"\n' >/etc/thalweg/web.toml
+systemctl start thalweg-web
+set +x
+until bash -c 'exec 3<>/dev/tcp/127.0.0.1/8081
+    printf "GET /api/v1/status HTTP/1.0\r\nHost: localhost\r\n\r\n" >&3
+    grep -q uptime_s <&3'; do
+    systemctl is-active thalweg-web
+    sleep 0.1
+done
+set -x
+rm /etc/thalweg/web.toml
+systemctl stop thalweg-web
 kill -STOP "$(of MainPID)"
 until_is NRestarts 2
 until_is ActiveState active
 journalctl --no-pager -u thalweg | grep -q "Watchdog timeout"
 systemctl reload thalweg
 thalweg show status
+
+# Another version of the same: what an upgrade is to dpkg.
+dpkg-deb -R /test/*.deb next
+sed -i 's/^Version: .*/&+next/' next/DEBIAN/control
+dpkg-deb -Znone -b next next.deb
+# The index of manual pages would take most of the time.
+upgrade() { dpkg --no-triggers --force-confold -i next.deb 2>&1 | tee upgraded; }
+before=$(of MainPID)
+upgrade
+test "$(of MainPID)" != "$before"
+until_is ActiveState active
+# One that refuses what is configured does not stop what runs.
+before=$(of MainPID)
+mv /etc/thalweg/router.toml good
+echo 'wrong = 1' >/etc/thalweg/router.toml
+upgrade
+grep -q "the old one goes on" upgraded
+test "$(of MainPID)" = "$before"
+# It does not come up with it, and is not tried again and again.
+systemctl restart thalweg && exit 1
+test "$(of ExecMainStatus)/$(of NRestarts)/$(of ActiveState)" = 2/0/failed
+mv good /etc/thalweg/router.toml
+systemctl start thalweg
+
 systemctl stop thalweg
 test "$(of Result)" = success
 test ! -e /run/thalweg/thalweg.sock
+systemctl start thalweg
+dpkg --no-triggers -r thalweg
+test "$(of ActiveState)" = inactive
+test ! -e /etc/systemd/system/multi-user.target.wants/thalweg.service
+dpkg --no-triggers -P thalweg
+test ! -e /etc/thalweg
+test ! -e /var/lib/thalweg
 echo ALL DONE
 "#;
 
@@ -318,6 +371,8 @@ getent passwd thalweg
 test "$(stat -c %a /usr/bin/thalweg)" = 755
 test -e /usr/share/man/man1/thalweg-run.1.gz
 test -e /usr/share/bash-completion/completions/thalweg
+test -e /usr/share/zsh/vendor-completions/_thalweg
+test -e /usr/share/fish/vendor_completions.d/thalweg.fish
 test ! -e /etc/systemd/system/multi-user.target.wants/thalweg.service
 /usr/bin/thalweg init route-server -o /etc/thalweg/router.toml --force
 /usr/bin/thalweg check --offline /etc/thalweg/router.toml >/dev/null

@@ -7,7 +7,7 @@ use thalweg_config::quantity;
 use thalweg_flow::fields::Field;
 use thalweg_flow::lines::LineFormat;
 use thalweg_store::live::Writing;
-use thalweg_store::query::{Key, Lines, Metric, Query, graph, list, top};
+use thalweg_store::query::{Key, Lines, Metric, Query, graph, list, reversed, top};
 use thalweg_store::{Dataset, Filter, StoreError, View, Window};
 use thalweg_text::calendar::{SECOND_NS, parse_time};
 
@@ -32,6 +32,7 @@ pub(crate) enum FlowsKind {
     Top,
     List,
     Graph,
+    Stats,
 }
 
 /// A question whose parameters are right.
@@ -42,6 +43,9 @@ pub(crate) struct Question {
     by: Metric,
     count: usize,
     step_ns: Option<u64>,
+    deduplicates: bool,
+    /// A graph of the other direction, too.
+    both: bool,
 }
 
 impl Question {
@@ -60,6 +64,7 @@ impl Question {
             FlowsKind::Top => TOP,
             FlowsKind::List => LIST,
             FlowsKind::Graph => GRAPH,
+            FlowsKind::Stats => (1, 1),
         };
         let count = call.number("n").unwrap_or(default);
         if !(1..=most).contains(&count) {
@@ -67,11 +72,18 @@ impl Question {
         }
         Ok(Self {
             kind,
-            query: Query { threads: 1, keys_max: KEYS_MAX, ..Query::new(window(call, now_ns)?, filter) },
+            query: Query {
+                threads: 1,
+                keys_max: KEYS_MAX,
+                raw: call.flag("raw"),
+                ..Query::new(window(call, now_ns)?, filter)
+            },
             keys,
             by: by.ok_or_else(|| Problem::bad("by: expected bytes, packets or flows"))?,
             count: usize::try_from(count).unwrap_or(usize::MAX),
             step_ns: call.text("step").map(|text| span("step", text)).transpose()?,
+            deduplicates: call.flag("dedup"),
+            both: call.flag("both"),
         })
     }
 
@@ -87,29 +99,38 @@ impl Question {
             return Err(Problem::new(ProblemKind::Absent, "there are no flow records yet"));
         }
         let (view, writing) = dataset.live_view(self.query.window).map_err(failed)?;
+        let query = match self.deduplicates {
+            true => &self.query.clone().deduplicated(&view).map_err(failed)?,
+            false => &self.query,
+        };
         // Who is gone needs no answer.
         let _: Result<(), Gone> = match self.kind {
-            FlowsKind::List => self.list(&view, outlet)?,
-            FlowsKind::Top => outlet.write(self.top(&view, &writing)?.to_string()),
-            FlowsKind::Graph => outlet.write(self.graph(&view, &writing)?.to_string()),
+            FlowsKind::List => self.list(&view, query, outlet)?,
+            FlowsKind::Top => outlet.write(self.top(&view, query, &writing)?.to_string()),
+            FlowsKind::Graph => outlet.write(self.graph(&view, query, &writing)?.to_string()),
+            FlowsKind::Stats => outlet.write(view.summary().to_json().to_string()),
         };
         Ok(())
     }
 
-    fn top(&self, view: &View, writing: &[Writing]) -> Result<Value, Problem> {
-        let answer = top(view, &self.query, &self.keys, self.by, self.count).map_err(failed)?;
+    fn top(&self, view: &View, query: &Query, writing: &[Writing]) -> Result<Value, Problem> {
+        let answer = top(view, query, &self.keys, self.by, self.count).map_err(failed)?;
         Ok(answer.to_json(&self.keys, writing))
     }
 
-    fn graph(&self, view: &View, writing: &[Writing]) -> Result<Value, Problem> {
-        let step_ns = self.step_ns.unwrap_or_else(|| view.readable_step_ns(self.query.window));
-        let lines = Lines::Largest(self.count);
-        let answer = graph(view, &self.query, &self.keys, self.by, lines, step_ns).map_err(failed)?;
-        Ok(answer.to_json(&self.keys, writing))
+    fn graph(&self, view: &View, query: &Query, writing: &[Writing]) -> Result<Value, Problem> {
+        let (keys, lines) = (&self.keys, Lines::Largest(self.count));
+        let answer = graph(view, query, keys, self.by, lines, self.step_ns).map_err(failed)?;
+        let mut document = answer.to_json(keys, writing);
+        if self.both {
+            let below = reversed(view, query, keys, self.by, &answer).map_err(failed)?;
+            document["below"] = below.to_json(keys, writing);
+        }
+        Ok(document)
     }
 
-    fn list(&self, view: &View, outlet: &mut Outlet) -> Result<Result<(), Gone>, Problem> {
-        let (records, _) = list(view, &self.query, self.count).map_err(failed)?;
+    fn list(&self, view: &View, query: &Query, outlet: &mut Outlet) -> Result<Result<(), Gone>, Problem> {
+        let (records, _) = list(view, query, self.count).map_err(failed)?;
         let mut separator = "{\"items\":[";
         let mut line = Vec::new();
         for record in &records {

@@ -34,6 +34,7 @@ use crate::answer::Outlet;
 use crate::body::Body;
 use crate::problem::{Problem, ProblemKind};
 use crate::query::{match_path, read_query, text};
+use crate::rights::Via;
 use crate::router::connect;
 use crate::server::{Reply, Server};
 
@@ -55,35 +56,30 @@ enum Question {
     OpenBgpd(openbgpd::Question),
 }
 
+/// The question of a path with this parameter.
+type Asks = fn(String) -> Question;
+
+/// The paths of birdwatcher, and the question of each. A path has no parameters that matter, but `/routes/prefix` has one.
+const PATHS: [(&str, Asks); 11] = [
+    ("/status", |_| Question::Status),
+    ("/protocols/bgp", |_| Question::Protocols),
+    ("/protocols/short", |_| Question::ProtocolsShort),
+    ("/routes/table/master4", |_| Question::OfFamily("ipv4")),
+    ("/routes/table/master6", |_| Question::OfFamily("ipv6")),
+    ("/routes/table/master4/filtered", |_| Question::RejectedOfFamily("ipv4")),
+    ("/routes/table/master6/filtered", |_| Question::RejectedOfFamily("ipv6")),
+    ("/routes/protocol/{name}", Question::OfNeighbor),
+    ("/routes/filtered/{name}", Question::RejectedOf),
+    ("/routes/noexport/{name}", Question::NotExportedTo),
+    ("/route/net/{rest}", Question::OfPrefix),
+];
+
 impl Question {
     fn read(path: &str, query: &str) -> Result<Self, Problem> {
-        let place =
-            |pattern: &str| match_path(pattern, path).map(|matched| matched.map(Option::unwrap_or_default));
-        let fixed = [
-            ("/status", Self::Status),
-            ("/protocols/bgp", Self::Protocols),
-            ("/protocols/short", Self::ProtocolsShort),
-            ("/routes/table/master4", Self::OfFamily("ipv4")),
-            ("/routes/table/master6", Self::OfFamily("ipv6")),
-            ("/routes/table/master4/filtered", Self::RejectedOfFamily("ipv4")),
-            ("/routes/table/master6/filtered", Self::RejectedOfFamily("ipv6")),
-        ];
-        for (pattern, question) in fixed {
-            if place(pattern)?.is_some() {
-                return Ok(question);
+        for (pattern, question) in PATHS {
+            if let Some(place) = match_path(pattern, path)? {
+                return Ok(question(place.unwrap_or_default()));
             }
-        }
-        if let Some(id) = place("/routes/protocol/{name}")? {
-            return Ok(Self::OfNeighbor(id));
-        }
-        if let Some(id) = place("/routes/filtered/{name}")? {
-            return Ok(Self::RejectedOf(id));
-        }
-        if let Some(id) = place("/routes/noexport/{name}")? {
-            return Ok(Self::NotExportedTo(id));
-        }
-        if let Some(prefix) = place("/route/net/{rest}")? {
-            return Ok(Self::OfPrefix(prefix));
         }
         if path == "/routes/prefix" {
             let values = read_query(query, &[text("prefix")])?;
@@ -106,17 +102,18 @@ struct Glass {
 
 impl Server {
     /// Answers a request to the looking glass.
-    pub(crate) async fn serve_glass(self: Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+    pub(crate) async fn serve_glass(self: Arc<Self>, via: Via, request: Request<Incoming>) -> Response<Body> {
         self.counters.requests.fetch_add(1, Ordering::Relaxed);
-        let result = match *request.method() == Method::GET {
-            true => self.look(request.uri().path(), request.uri().query().unwrap_or_default()).await,
-            false => Err(Problem::new(ProblemKind::WrongMethod, "expected GET")),
-        };
+        let result = self.look(via, &request).await;
         self.respond(result)
     }
 
-    async fn look(&self, path: &str, query: &str) -> Result<Reply, Problem> {
-        let question = Question::read(path, query)?;
+    async fn look(&self, via: Via, request: &Request<Incoming>) -> Result<Reply, Problem> {
+        self.check_host(via, request.headers())?;
+        if *request.method() != Method::GET {
+            return Err(Problem::new(ProblemKind::WrongMethod, "expected GET"));
+        }
+        let question = Question::read(request.uri().path(), request.uri().query().unwrap_or_default())?;
         let glass = Glass {
             now_ns: (self.options.wall_ns)(),
             version: self.options.version,

@@ -212,6 +212,6 @@ async fn answer(
 ) -> Result<Response<Body>, Infallible> {
     Ok(match serves {
         Serves::Api => server.serve(via, request).await,
-        Serves::LookingGlass => server.serve_glass(request).await,
+        Serves::LookingGlass => server.serve_glass(via, request).await,
     })
 }

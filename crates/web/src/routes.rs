@@ -72,6 +72,7 @@ pub(crate) enum Own {
     Events,
     FlowsGraph,
     FlowsList,
+    FlowsStats,
     FlowsTop,
     FlowsWords,
     Health,
@@ -147,19 +148,22 @@ const ROUTES_PARAMS: &[Param] = &[
 ];
 const VRPS: &[Param] = &[number("origin_as")];
 const ROUTE: &[Param] = &[flag("exact"), flag("why")];
-const WHEN: &[Param] = &[text("filter"), text("last"), text("from"), text("to"), number("n")];
-const TOP: &[Param] =
-    &[text("key"), text("by"), text("filter"), text("last"), text("from"), text("to"), number("n")];
+/// What is asked of stored flows; graphs take all of it, the others what is below their names.
 const GRAPH: &[Param] = &[
+    text("step"),
+    flag("both"),
     text("key"),
     text("by"),
-    text("step"),
     text("filter"),
     text("last"),
     text("from"),
     text("to"),
     number("n"),
+    flag("raw"),
+    flag("dedup"),
 ];
+const TOP: &[Param] = GRAPH.split_at(2).1;
+const WHEN: &[Param] = TOP.split_at(2).1;
 const CAPTURE: &[Param] = &[
     text("point"),
     text("port"),
@@ -256,6 +260,7 @@ pub(crate) static ROWS: &[Row] = &[
     get("/api/v1/flows/top", Read, TOP, Does::Own(Own::FlowsTop)),
     get("/api/v1/flows/list", Read, WHEN, Does::Own(Own::FlowsList)),
     get("/api/v1/flows/graph", Read, GRAPH, Does::Own(Own::FlowsGraph)),
+    get("/api/v1/flows/stats", Read, NONE, Does::Own(Own::FlowsStats)),
     get("/api/v1/flows/words", Read, NONE, Does::Own(Own::FlowsWords)),
     get("/api/v1/trace", Read, &[text("packet")], Does::One(trace)),
     get("/api/v1/events", Read, &[text("topics")], Does::Own(Own::Events)),

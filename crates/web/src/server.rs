@@ -165,7 +165,7 @@ impl Server {
     }
 
     async fn reply(&self, head: &Head, body: Incoming) -> Result<Reply, Problem> {
-        self.check_host(head)?;
+        self.check_host(head.via, &head.headers)?;
         if let Some(asset) = asset_name(&head.path) {
             return asset_reply(head, asset);
         }
@@ -305,6 +305,7 @@ impl Server {
             Own::FlowsTop => self.flows(call, FlowsKind::Top).await,
             Own::FlowsList => self.flows(call, FlowsKind::List).await,
             Own::FlowsGraph => self.flows(call, FlowsKind::Graph).await,
+            Own::FlowsStats => self.flows(call, FlowsKind::Stats).await,
             Own::FlowsWords => Ok(Reply::json(&flows::words())),
             Own::ConfigCheck => {
                 let text =
@@ -348,9 +349,9 @@ impl Server {
     }
 
     /// Refuses names that are not ours: a page of another server may have made its own name lead here.
-    fn check_host(&self, head: &Head) -> Result<(), Problem> {
-        let host = head.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
-        match head.via == Via::Unix || self.hosts.has(host) {
+    pub(crate) fn check_host(&self, via: Via, headers: &HeaderMap) -> Result<(), Problem> {
+        let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        match via == Via::Unix || self.hosts.has(host) {
             true => Ok(()),
             false => Err(Problem::new(
                 ProblemKind::Misdirected,

@@ -21,16 +21,28 @@ pub(crate) struct Timed<S> {
     /// Ends the wait for the client to take bytes.
     stall: Pin<Box<Sleep>>,
     is_stalled: bool,
+    patience: Patience,
+}
+
+/// The longest times without progress.
+#[derive(Clone, Copy, Debug)]
+struct Patience {
+    idle: Duration,
+    stall: Duration,
 }
 
 impl<S> Timed<S> {
     pub(crate) fn new(stream: S, counters: Arc<Counters>) -> Self {
-        let sleep = |time| Box::pin(sleep(time));
-        Self { stream, counters, idle: sleep(IDLE_MAX), stall: sleep(STALL_MAX), is_stalled: false }
+        Self::with(stream, counters, Patience { idle: IDLE_MAX, stall: STALL_MAX })
+    }
+
+    fn with(stream: S, counters: Arc<Counters>, patience: Patience) -> Self {
+        let [idle, stall] = [patience.idle, patience.stall].map(|time| Box::pin(sleep(time)));
+        Self { stream, counters, idle, stall, is_stalled: false, patience }
     }
 
     fn moved(&mut self) {
-        restart(&mut self.idle, IDLE_MAX);
+        restart(&mut self.idle, self.patience.idle);
         self.is_stalled = false;
     }
 
@@ -42,7 +54,7 @@ impl<S> Timed<S> {
         }
         if !self.is_stalled {
             self.is_stalled = true;
-            restart(&mut self.stall, STALL_MAX);
+            restart(&mut self.stall, self.patience.stall);
         }
         self.stall.as_mut().poll(context).map(|()| Err(self.end(Cut::Stalled)))
     }
@@ -106,5 +118,46 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Timed<S> {
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.get_mut().stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::net::UnixStream;
+
+    use super::*;
+
+    const NEVER: Duration = Duration::from_secs(3600);
+    const SOON: Duration = Duration::from_millis(10);
+
+    /// How reading ends, or writing without end, if the other end does nothing; and what was counted.
+    fn end_of(is_writing: bool, patience: Patience) -> (io::ErrorKind, Vec<&'static str>) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let counters = Arc::<Counters>::default();
+        let error = runtime.block_on(async {
+            let (ours, _theirs) = UnixStream::pair().expect("sockets");
+            let mut stream = Timed::with(ours, counters.clone(), patience);
+            let mut bytes = [0; 4096];
+            loop {
+                let moved = poll_fn(|context| match is_writing {
+                    true => Pin::new(&mut stream).poll_write(context, &bytes).map_ok(|_| ()),
+                    false => Pin::new(&mut stream).poll_read(context, &mut ReadBuf::new(&mut bytes)),
+                });
+                if let Err(error) = moved.await {
+                    return error;
+                }
+            }
+        });
+        let counted = counters.cuts().filter(|(_, count)| *count == 1).map(|(name, _)| name);
+        (error.kind(), counted.collect())
+    }
+
+    #[test]
+    fn a_connection_ends_when_nothing_moves_or_its_client_takes_nothing() {
+        let timed_out = |why| (io::ErrorKind::TimedOut, vec![why]);
+        assert_eq!(end_of(false, Patience { idle: SOON, stall: NEVER }), timed_out("idle"));
+        assert_eq!(end_of(true, Patience { idle: NEVER, stall: SOON }), timed_out("stalled"));
     }
 }

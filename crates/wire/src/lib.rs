@@ -9,7 +9,7 @@
 //! checksum and its update; [`checksum_offload`] completes what senders leave to hardware.
 //!
 //! **Messages and files**: [`bgp`] (messages, the rules of each path attribute), [`mrt`], [`netflow`]
-//! (NetFlow 5 and 9, IPFIX), [`sflow`], [`pcap`], [`pcapng`], [`trace`]; [`standby`]: what a router tells the one that
+//! (NetFlow 5 and 9, IPFIX), [`sflow`], [`snmp`], [`pcap`], [`pcapng`], [`trace`]; [`standby`]: what a router tells the one that
 //! would replace it; [`rtr`]: what a cache of the RPKI tells a router; [`application`]: names of applications, their protocols and ports. Of what flows begin with: [`tls`]
 //! (ClientHello), [`quic`] (Initial packets), [`http`] (the host), [`dns`].
 //!
@@ -39,6 +39,7 @@ pub mod pcapng;
 pub mod quic;
 pub mod rtr;
 pub mod sflow;
+pub mod snmp;
 pub mod standby;
 pub mod tcp;
 pub mod testing;

@@ -7,24 +7,13 @@
 //!
 //! # How a rule is found
 //!
-//! Testing a thousand rules one by one takes microseconds. Instead each part of a packet (source, destination,
-//! ports, protocol ...) is looked up by itself, which yields a *row*: one bit for each rule that this part matches.
-//! The conjunction of all parts' rows leaves the rules that match the packet; the first bit is the first rule
-//! (Lakshman & Stiliadis, SIGCOMM 1998). Long rows have a summary, one bit for each part of the row that is not
-//! zero, so that most of a row is never read (Baboescu & Varghese, SIGCOMM 2001).
+//! Testing a thousand rules one by one takes microseconds. Instead a tree of cuts (`cuts.rs`) leads a packet to the few
+//! rules that may match it: some bits of one of its parts (an address, a port, the protocol) are the number of a slot,
+//! and a slot has the rules for packets with these bits. They are tested in full, in order, so the first one that
+//! matches decides. Rules that are too wide for the slots are cut by themselves. Up to four rules are a plain list.
 //!
-//! ```text
-//!   source 10.1.2.3 ----[steps]----> row 17   0 1 1 0 1 ...
-//!   dst port 443 -------[steps]----> row  3   1 1 0 0 1 ...   and
-//!   protocol 6 ---------[table]----> row  9   0 1 0 1 1 ...
-//!                                             ---------
-//!                                             0 1 0 0 1 ...   rule 1 decides
-//! ```
-//!
-//! Numbers with large ranges (addresses, ports) change their row only at the borders of intervals in rules: `steps`
-//! finds the border below a number in three reads for two thousand of them. Parts that no rule of the list tests
-//! are skipped. Equal rows are stored once, so a rule with ten thousand prefixes costs borders, not rows. IPv4 and
-//! IPv6 have separate tables.
+//! A rule with a set of ten thousand networks is in the tree once for each, so a set costs no search of its own. IPv4
+//! and IPv6 have separate trees.
 //!
 //! # Invariants
 //!
@@ -45,9 +34,9 @@
 //! connections, and [`crate::routing_rules`] for ways. No matching on IPv4 options, IPv6 extension headers or
 //! packet lengths. No rate limits on rules (classes have policers).
 
+mod cuts;
 mod lists;
 mod stage;
-mod steps;
 mod table;
 
 #[cfg(test)]

@@ -1,19 +1,15 @@
 //! Access lists bound to ports, as a stage over batches, and each worker's counters.
 
-use super::table::{Key, LANES, NO_RULE, ROW_BYTES_MAX, Table};
+use super::table::{AREAS_MAX, Key, Table};
 use super::{AccessList, Action, Rule};
 use crate::ingress::be128;
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use thalweg_base::{BATCH_PACKETS, Batch, DropReason, Packet, PacketFlags};
+use thalweg_base::{Batch, DropReason, Packet, PacketFlags};
 
 /// No list on this port.
 const NO_LIST: u16 = u16::MAX;
-/// No table. A table's number is twice the list's, plus one for IPv6.
-const NO_TABLE: u16 = u16::MAX;
-/// Tables of a batch whose packets are gathered: each takes a pass over the batch.
-const TABLES_GATHERED: usize = 8;
 
 /// The list of each port: by port index, the index of the list. Ports past the end have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -34,8 +30,8 @@ pub enum AclError {
         /// The list's number of rules.
         rules: usize,
     },
-    /// The rules of a list differ in so many ways that their table would be too large.
-    #[error("access list {list} needs a table of more than {} MiB", ROW_BYTES_MAX >> 20)]
+    /// The rules of a list have too many networks, ranges and protocols together.
+    #[error("access list {list} has more than {AREAS_MAX} networks and ranges")]
     TooLarge {
         /// The index of the list.
         list: usize,
@@ -65,41 +61,6 @@ struct List {
 }
 
 impl List {
-    /// Looks up packets of one family, and passes for each the index of the deciding rule; one past the last rule
-    /// is the default. A packet without its header matches no rule.
-    #[inline(always)]
-    fn first(
-        &self,
-        v6: bool,
-        batch: &mut Batch<'_>,
-        members: &[u16],
-        mut found: impl FnMut(&mut Packet, usize),
-    ) {
-        let default = self.actions.len() - 1;
-        let mut rules = [NO_RULE; LANES];
-        for members in members.chunks(LANES) {
-            if v6 {
-                let mut keys = [Key::<u128>::default(); LANES];
-                for (key, &i) in keys.iter_mut().zip(members) {
-                    let (packet, l3) = batch.packet_and_l3(usize::from(i));
-                    *key = self.key_v6(packet, l3);
-                }
-                self.v6.first(&keys[..members.len()], &mut rules);
-            } else {
-                let mut keys = [Key::<u32>::default(); LANES];
-                for (key, &i) in keys.iter_mut().zip(members) {
-                    let (packet, l3) = batch.packet_and_l3(usize::from(i));
-                    *key = self.key_v4(packet, l3);
-                }
-                self.v4.first(&keys[..members.len()], &mut rules);
-            }
-            let packets = batch.packets_mut();
-            for (&i, &rule) in members.iter().zip(&rules) {
-                found(&mut packets[usize::from(i)], (rule as usize).min(default));
-            }
-        }
-    }
-
     #[inline(always)]
     fn key_v4(&self, packet: &Packet, l3: &[u8]) -> Key<u32> {
         let Some(header) = l3.first_chunk::<20>() else { return Key::default() };
@@ -129,27 +90,45 @@ impl List {
         }
     }
 
-    /// The rule for an IPv4 packet as if it were for this destination.
-    fn first_as(&self, packet: &mut Packet, l3: &[u8], destination: SocketAddrV4) -> usize {
-        let (source, port) = (l3.get(12..16).and_then(|bytes| bytes.try_into().ok()), packet.dst_port);
-        let source = source.map_or(0, u32::from_be_bytes);
-        packet.dst_port = destination.port();
-        let mut rule = [NO_RULE];
-        self.v4.first(&[self.v4.key(source, u32::from(*destination.ip()), packet, l3)], &mut rule);
-        packet.dst_port = port;
-        (rule[0] as usize).min(self.actions.len() - 1)
+    /// The place of a packet's deciding rule; one past the last rule is the default's. A packet without its header is
+    /// one between addresses of zeros.
+    #[inline(always)]
+    fn first(&self, packet: &Packet, l3: &[u8]) -> usize {
+        let rule = match packet.is_ipv6() {
+            true => self.v6.first(&self.key_v6(packet, l3)),
+            false => self.v4.first(&self.key_v4(packet, l3)),
+        };
+        rule.unwrap_or(self.actions.len() - 1)
     }
 
-    /// The same for one packet.
-    fn first_of(&self, packet: &Packet, l3: &[u8]) -> usize {
-        let mut rule = [NO_RULE];
-        if packet.is_ipv6() {
-            self.v6.first(&[self.key_v6(packet, l3)], &mut rule);
-        } else {
-            self.v4.first(&[self.key_v4(packet, l3)], &mut rule);
-        }
-        (rule[0] as usize).min(self.actions.len() - 1)
+    /// The same for an IPv4 packet as if it were for this destination.
+    fn first_to(&self, packet: &mut Packet, l3: &[u8], destination: SocketAddrV4) -> usize {
+        let port = std::mem::replace(&mut packet.dst_port, destination.port());
+        let to = u32::from(*destination.ip());
+        let rule = self.v4.first(&self.v4.key(address_v4(l3, 12), to, packet, l3));
+        packet.dst_port = port;
+        rule.unwrap_or(self.actions.len() - 1)
     }
+
+    /// The same as if it came from this source.
+    fn first_from(&self, packet: &mut Packet, l3: &[u8], source: SocketAddrV4) -> usize {
+        let port = std::mem::replace(&mut packet.src_port, source.port());
+        let from = u32::from(*source.ip());
+        let rule = self.v4.first(&self.v4.key(from, address_v4(l3, 16), packet, l3));
+        packet.src_port = port;
+        rule.unwrap_or(self.actions.len() - 1)
+    }
+
+    /// A deciding rule and its action.
+    fn decision(&self, rule: usize) -> (Option<usize>, Action) {
+        ((rule + 1 < self.actions.len()).then_some(rule), self.actions[rule])
+    }
+}
+
+/// The IPv4 address at a place of a header.
+fn address_v4(l3: &[u8], at: usize) -> u32 {
+    let bytes = l3.get(at..).and_then(|bytes| bytes.first_chunk());
+    bytes.map_or(0, |bytes| u32::from_be_bytes(*bytes))
 }
 
 /// All lists and the ports they are bound to, compiled. It never changes: a reload compiles another one with
@@ -165,7 +144,7 @@ pub struct AclSet {
 }
 
 impl AclSet {
-    /// The most rules of a list: its rows are 2 KiB long.
+    /// The most rules of a list.
     pub const RULES_MAX: usize = 16_384;
     /// The most lists.
     pub const LISTS_MAX: usize = 4096;
@@ -231,93 +210,50 @@ impl AclSet {
 
     /// Applies the lists of the ingress ports of a batch's live packets.
     pub fn process_in(&self, batch: &mut Batch<'_>, counts: &mut AclCounts) {
-        if !self.inbound.is_empty() {
-            counts.match_version(self);
-            self.process(
-                batch,
-                &self.inbound,
-                |p| p.port_in,
-                |table, batch, members| {
-                    self.apply(table, batch, members, counts);
-                },
-            );
-        }
+        counts.match_version(self);
+        self.find_in(batch, |packet, list, rule| self.act(packet, list, rule, counts));
     }
 
     /// Passes each live packet whose ingress port has a list, with the list, and the index of the deciding rule in it:
     /// one past the last for the default. Counts nothing.
-    pub fn find_in(&self, batch: &mut Batch<'_>, mut found: impl FnMut(&mut Packet, u16, usize)) {
-        if !self.inbound.is_empty() {
-            self.process(
-                batch,
-                &self.inbound,
-                |p| p.port_in,
-                |table, batch, members| {
-                    let list = table >> 1;
-                    self.lists[usize::from(list)].first(table & 1 == 1, batch, members, |packet, rule| {
-                        found(packet, list, rule);
-                    });
-                },
-            );
-        }
+    pub fn find_in(&self, batch: &mut Batch<'_>, found: impl FnMut(&mut Packet, u16, usize)) {
+        self.find(batch, &self.inbound, |packet| packet.port_in, found);
     }
 
     /// Applies the lists of the egress ports of a batch's packets, those included that leave later because they wait
     /// for their neighbor or are to be cut.
     pub fn process_out(&self, batch: &mut Batch<'_>, counts: &mut AclCounts) {
-        if !self.outbound.is_empty() {
-            counts.match_version(self);
-            self.process(
-                batch,
-                &self.outbound,
-                |p| p.port_out,
-                |table, batch, members| {
-                    self.apply(table, batch, members, counts);
-                },
-            );
-        }
+        counts.match_version(self);
+        let port = |packet: &Packet| packet.port_out;
+        self.find(batch, &self.outbound, port, |packet, list, rule| self.act(packet, list, rule, counts));
     }
 
     #[inline(always)]
-    fn process(
+    fn find(
         &self,
         batch: &mut Batch<'_>,
         bindings: &[u16],
         port: impl Fn(&Packet) -> u16,
-        mut apply: impl FnMut(u16, &mut Batch<'_>, &[u16]),
+        mut found: impl FnMut(&mut Packet, u16, usize),
     ) {
-        // Packets of one list and family are looked up together: first those with the first packet's table, mostly
-        // all of them, while the other packets' tables are recorded; then the others.
-        let table_of = |packet: &Packet| {
-            let list = bindings.get(usize::from(port(packet))).copied().unwrap_or(NO_LIST);
-            let bound = (list != NO_LIST) & packet.is_leaving();
-            if bound { list << 1 | u16::from(packet.is_ipv6()) } else { NO_TABLE }
-        };
-        let mut tables = [NO_TABLE; BATCH_PACKETS];
-        let mut members = [0u16; BATCH_PACKETS];
-        let (mut found, mut others) = (0, false);
-        let first = batch.packets().iter().map(table_of).find(|table| *table != NO_TABLE).unwrap_or(NO_TABLE);
-        for (i, (table, packet)) in (0u16..).zip(tables.iter_mut().zip(batch.packets())) {
-            let of_packet = table_of(packet);
-            let same = of_packet == first;
-            members[found] = i;
-            found += usize::from(same);
-            others |= !same & (of_packet != NO_TABLE);
-            *table = if same { NO_TABLE } else { of_packet };
+        if bindings.is_empty() {
+            return;
         }
-        if first != NO_TABLE {
-            apply(first, batch, &members[..found]);
-        }
-        if others {
-            apply_others(&mut tables, batch, &mut apply);
+        for place in 0..batch.len() {
+            let packet = &batch.packets()[place];
+            let number = bindings.get(usize::from(port(packet))).copied().unwrap_or(NO_LIST);
+            if let Some(list) = self.lists.get(usize::from(number)).filter(|_| packet.is_leaving()) {
+                let (packet, l3) = batch.packet_and_l3(place);
+                let rule = list.first(packet, l3);
+                found(packet, number, rule);
+            }
         }
     }
 
     #[inline(always)]
-    fn apply(&self, table: u16, batch: &mut Batch<'_>, members: &[u16], counts: &mut AclCounts) {
-        let list = &self.lists[usize::from(table >> 1)];
-        let counts = &counts.cells.counts[list.first_counter..][..list.actions.len()];
-        list.first(table & 1 == 1, batch, members, |packet, rule| list.act(rule, packet, counts));
+    fn act(&self, packet: &mut Packet, list: u16, rule: usize, counts: &AclCounts) {
+        let list = &self.lists[usize::from(list)];
+        list.act(rule, packet, &counts.cells.counts[list.first_counter..][..list.actions.len()]);
     }
 
     /// Applies the list of a live IPv4 packet's ingress port, and those of the ports that it `leaves_by`, as if it
@@ -337,7 +273,7 @@ impl AclSet {
             (0u16..).zip(&self.outbound).filter(|(port, _)| leaves_by(*port)).map(|(_, list)| *list);
         for list in inbound.into_iter().chain(outbound).filter(|list| *list != NO_LIST) {
             let Some(list) = self.lists.get(usize::from(list)) else { continue };
-            let rule = list.first_as(packet, l3, destination);
+            let rule = list.first_to(packet, l3, destination);
             if list.actions[rule] != Action::Permit && packet.is_alive() {
                 list.act(rule, packet, &counts.cells.counts[list.first_counter..][..list.actions.len()]);
             }
@@ -348,8 +284,7 @@ impl AclSet {
     /// such list. Counts nothing.
     pub fn decide(&self, list: u16, packet: &Packet, l3: &[u8]) -> Option<(Option<usize>, Action)> {
         let list = self.lists.get(usize::from(list))?;
-        let rule = list.first_of(packet, l3);
-        Some(((rule + 1 < list.actions.len()).then_some(rule), list.actions[rule]))
+        Some(list.decision(list.first(packet, l3)))
     }
 
     /// The same for a packet as if it came from this IPv4 endpoint.
@@ -361,14 +296,7 @@ impl AclSet {
         source: SocketAddrV4,
     ) -> Option<(Option<usize>, Action)> {
         let list = self.lists.get(usize::from(list))?;
-        let destination =
-            l3.get(16..20).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_be_bytes);
-        let port = std::mem::replace(&mut packet.src_port, source.port());
-        let mut rule = [NO_RULE];
-        list.v4.first(&[list.v4.key(u32::from(*source.ip()), destination, packet, l3)], &mut rule);
-        packet.src_port = port;
-        let rule = (rule[0] as usize).min(list.actions.len() - 1);
-        Some(((rule + 1 < list.actions.len()).then_some(rule), list.actions[rule]))
+        Some(list.decision(list.first_from(packet, l3, source)))
     }
 
     /// The counters of a list: those of its rules in order, then the default's. Empty if `counts` has another
@@ -379,33 +307,6 @@ impl AclSet {
             counts.cells.counts.get(list.first_counter..list.first_counter + list.actions.len())
         });
         cells.unwrap_or_default().iter().map(Cell::get).collect()
-    }
-}
-
-/// Looks up the packets that have a table, by table; the packets of rarer tables one by one.
-#[cold]
-fn apply_others(
-    tables: &mut [u16; BATCH_PACKETS],
-    batch: &mut Batch<'_>,
-    apply: &mut impl FnMut(u16, &mut Batch<'_>, &[u16]),
-) {
-    let mut gathered = 0;
-    for next in 0..batch.len().min(BATCH_PACKETS) {
-        let table = std::mem::replace(&mut tables[next], NO_TABLE);
-        if table == NO_TABLE {
-            continue;
-        }
-        let mut members = [next as u16; BATCH_PACKETS];
-        let mut found = 1;
-        if gathered < TABLES_GATHERED {
-            gathered += 1;
-            for (i, other) in (0u16..).zip(tables.iter_mut()).skip(next + 1).filter(|o| *o.1 == table) {
-                *other = NO_TABLE;
-                members[found] = i;
-                found += 1;
-            }
-        }
-        apply(table, batch, &members[..found]);
     }
 }
 

@@ -27,9 +27,8 @@ pub use address::ClickHouseAddress;
 use super::life::{Life, Session};
 use super::report::{Connection, Loss, Shared};
 use super::{CollectorError, Encode, Input, SpoolOptions, TIMEOUT, Tls, TlsOptions};
-use crate::http::{PostError, Request, Server};
+use crate::http::{PostError, Request, Server, percent_encoded};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_flow::FlowRecord;
@@ -153,7 +152,7 @@ impl Outlet {
         }
         let (began, life) = (Instant::now(), &self.life);
         let waits = || life.has_time() && began.elapsed() < ANSWER_WITHIN;
-        let request = Request { path: &self.path, header: &self.header, body: &self.body };
+        let request = Request { method: "POST", path: &self.path, header: &self.header, body: &self.body };
         let posted = self.server.post(&request, &waits);
         let report = &mut self.life.report;
         let why = match posted {
@@ -263,18 +262,6 @@ impl Session for Outlet {
         }
         Session::report(&mut self);
     }
-}
-
-/// For a query in a URL.
-fn percent_encoded(text: &str) -> String {
-    text.bytes().fold(String::with_capacity(2 * text.len()), |mut encoded, byte| {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'_' | b'-' | b'.' => encoded.push(byte.into()),
-            // Writing to a string cannot fail.
-            _ => drop(write!(encoded, "%{byte:02X}")),
-        }
-        encoded
-    })
 }
 
 #[cfg(test)]

@@ -5,7 +5,10 @@
 //! own call if the kernel refuses (an older kernel, messages longer than the path's MTU, a device without
 //! checksum offload), if a rate is configured, or if the options exclude it. A capture on this system shows
 //! such a group as one datagram longer than the MTU, because the kernel segments behind the capture point.
+//!
+//! A collector on this system is not sent more than its buffer has room for ([`Pace`]).
 
+use super::pace::Pace;
 use super::report::{CollectorReport, Loss, Shared};
 use super::{CollectorAddress, CollectorError, CollectorOptions, Input};
 use crate::live::wall_ns;
@@ -47,6 +50,8 @@ pub(super) struct Datagrams {
     /// The time per datagram at the configured rate.
     interval: Option<Duration>,
     next_send: Instant,
+    /// Of a collector on this system.
+    pace: Option<Pace>,
     statistics: Statistics,
     train: Train,
     /// The most messages sent together; 1 if the kernel does not segment.
@@ -67,6 +72,7 @@ impl Datagrams {
             .map_err(|source| CollectorError::Socket { collector: address.to_string(), source })?;
         let rate = options.datagrams_per_s_max.filter(|&rate| rate > 0);
         Ok(Self {
+            pace: Pace::of(&socket),
             socket,
             exporter,
             shared,
@@ -141,8 +147,11 @@ impl Datagrams {
 
     fn send_all(&mut self) {
         let mut train = std::mem::take(&mut self.train);
-        while self.exporter.poll_train(&mut train, TRAIN_BYTES_MAX, self.together_max) {
+        let messages_max =
+            self.pace.as_ref().map_or(self.together_max, |pace| pace.messages_max().min(self.together_max));
+        while self.exporter.poll_train(&mut train, TRAIN_BYTES_MAX, messages_max) {
             self.wait_for_turn();
+            self.wait_for_room(train.messages().count());
             let is_train = train.bytes().len() > train.message_bytes();
             if is_train && self.send_together(&train).is_ok() {
                 self.report.sent += train.amount();
@@ -164,6 +173,10 @@ impl Datagrams {
         }
         self.train = train;
         self.report.export = *self.exporter.totals();
+        if let Some(pace) = &mut self.pace {
+            pace.look();
+            self.report.datagrams_dropped = pace.dropped();
+        }
         let exported = self.report.export.exported;
         let (sent, lost) = (self.report.sent, self.report.lost[Loss::SendFailed as usize]);
         self.report.in_flight = Amount {
@@ -225,6 +238,13 @@ impl Datagrams {
         if heard.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
             self.note_refused();
             self.shared.set_report(&self.report);
+        }
+    }
+
+    fn wait_for_room(&mut self, messages: usize) {
+        if let Some(pace) = &mut self.pace {
+            pace.wait(messages);
+            self.report.datagrams_dropped = pace.dropped();
         }
     }
 

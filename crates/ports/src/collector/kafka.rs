@@ -26,19 +26,20 @@
 //! waits for it. The client's buffer fills, then the spool; without a spool records are counted as
 //! `collector-down`.
 //!
-//! Missing: TLS and SASL (librdkafka has them by OpenSSL, which we do not link); gzip and zstd; the meters'
-//! counters, which other collectors get as options data.
+//! **TLS and SASL** (`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`) are librdkafka's, by the system's OpenSSL.
+//!
+//! Missing: gzip and zstd; the meters' counters, which other collectors get as options data.
 
 mod address;
 #[cfg(feature = "kafka")]
 mod outlet;
 
-pub use address::{Acks, Compression, KafkaAddress, MessageFormat};
+pub use address::{Acks, Compression, KafkaAddress, Mechanism, MessageFormat};
 
 #[cfg(feature = "kafka")]
 use super::life::Session;
 use super::report::Shared;
-use super::{CollectorError, Encode, Input, SpoolOptions, Work};
+use super::{CollectorError, Encode, Input, SpoolOptions, TlsOptions, Work};
 use crossbeam_channel::Receiver;
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +54,8 @@ pub struct KafkaOptions {
     pub queue_batches: usize,
     /// Stores records while the client's buffer is full.
     pub spool: Option<SpoolOptions>,
+    /// For `kafka+tls://`.
+    pub tls: TlsOptions,
     /// The longest pause before another connection attempt, or before a temporarily refused message is sent
     /// again.
     pub retry_max: Duration,
@@ -61,7 +64,8 @@ pub struct KafkaOptions {
 impl KafkaOptions {
     /// The default options.
     pub fn new(encode: Encode) -> Self {
-        Self { encode, queue_batches: QUEUE_BATCHES, spool: None, retry_max: Duration::from_secs(10) }
+        let (spool, tls) = (None, TlsOptions::default());
+        Self { encode, queue_batches: QUEUE_BATCHES, spool, tls, retry_max: Duration::from_secs(10) }
     }
 }
 

@@ -73,6 +73,8 @@ pub struct CollectorReport {
     pub refused: u64,
     /// Datagrams answered by an ICMP error: nobody listens there.
     pub datagrams_refused: u64,
+    /// Datagrams that the collector's socket, on this system, had no room for.
+    pub datagrams_dropped: u64,
     /// Of the latest failed connection or datagram.
     pub last_error: Option<String>,
     /// Of the latest failure to write or read the spool.

@@ -20,6 +20,9 @@ const DATAGRAM_BYTES: usize = 256 << 10;
 /// The kernel answers while it executes a request; after this long without an answer it hangs.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
+/// `NLM_F_REQUEST`.
+const REQUEST: u16 = 1;
+
 /// A netlink socket.
 #[derive(Debug)]
 pub(super) struct Netlink {
@@ -154,9 +157,34 @@ impl Netlink {
     ) -> Result<bool, KernelError> {
         let sequence = self.sequences(1);
         let mut request = MessageWriter::default();
-        request.begin(kind, (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16, sequence, header);
+        request.begin(kind, REQUEST | libc::NLM_F_DUMP as u16, sequence, header);
         request.end();
         self.dump(what, &request, sequence, visit)
+    }
+
+    /// Sends a request that is only a header and has one message as its answer.
+    pub(super) fn one<T>(
+        &mut self,
+        what: &'static str,
+        kind: u16,
+        header: &[u8],
+        read: impl Fn(Message<'_>) -> T,
+    ) -> Result<T, KernelError> {
+        let sequence = self.sequences(1);
+        let mut request = MessageWriter::default();
+        request.begin(kind, REQUEST, sequence, header);
+        request.end();
+        self.send(&request)?;
+        loop {
+            let datagram = self.receive()?;
+            // Others are answers to earlier, abandoned requests.
+            let mut messages = Messages(&self.buffer[..datagram]);
+            let Some(message) = messages.find(|message| message.sequence == sequence) else { continue };
+            return match answer(&message) {
+                Some(Err(refusal)) => Err(KernelError::Refused { what, refusal }),
+                Some(Ok(())) | None => Ok(read(message)),
+            };
+        }
     }
 
     /// The messages waiting now; `None` if there are none.

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
 use super::error::KernelError;
 use super::socket::Netlink;
 
-const SOCK_DIAG_BY_FAMILY: u16 = 20;
+pub(super) const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const TCP_SYN_RECV: u8 = 3;
 const TCP_TIME_WAIT: u8 = 6;
 const TCP_LISTEN: u8 = 10;

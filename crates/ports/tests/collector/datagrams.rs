@@ -54,6 +54,46 @@ fn records_arrive_over_both_families() {
     }
 }
 
+/// Many more than the buffer has room for, to a collector that reads with pauses.
+#[test]
+fn a_collector_on_this_system_is_not_sent_more_than_it_has_room_for() {
+    let (socket, address) = socket("ipfix", "127.0.0.1");
+    let records: Vec<_> = (1..=50_000).map(record).collect();
+    let collector = Collector::open(&address, CollectorOptions::new(&address)).unwrap();
+    let reading = std::thread::spawn(move || {
+        let (mut messages, mut buffer) = (Vec::new(), [0; 65_536]);
+        socket.set_read_timeout(Some(std::time::Duration::from_secs(3))).unwrap();
+        while let Ok(bytes) = uninterrupted(|| socket.recv(&mut buffer)) {
+            messages.push(buffer[..bytes].to_vec());
+            if messages.len() % 50 == 0 {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+        }
+        messages
+    });
+    for batch in records.chunks(256) {
+        collector.send(batch.to_vec()).unwrap();
+    }
+    let report = collector.finish(TIMEOUT);
+    assert_eq!((report.sent, report.datagrams_dropped), (amount(&records), 0));
+    assert_eq!(Reader::of(&reading.join().unwrap()).flows.len(), records.len());
+}
+
+/// What a collector that reads nothing has no room for is counted.
+#[test]
+fn what_a_full_buffer_drops_is_counted() {
+    let (socket, address) = socket("ipfix", "127.0.0.1");
+    let records: Vec<_> = (1..=20_000).map(record).collect();
+    let collector = Collector::open(&address, CollectorOptions::new(&address)).unwrap();
+    for batch in records.chunks(256) {
+        collector.send(batch.to_vec()).unwrap();
+    }
+    let report = collector.finish(TIMEOUT);
+    let (sent, messages) = (report.export.messages, drain(&socket));
+    assert_eq!(sent, messages.len() as u64 + report.datagrams_dropped, "{report:?}");
+    assert!(report.datagrams_dropped > 0);
+}
+
 /// Messages that the kernel cannot segment into datagrams are sent one by one, and none is lost.
 #[test]
 fn messages_longer_than_the_paths_mtu_arrive() {

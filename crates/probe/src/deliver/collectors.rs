@@ -96,7 +96,8 @@ fn open_topic(
     (number, with_community_id): (u32, bool),
 ) -> Result<Collector, CollectorError> {
     let encode = messages::encode(address.format, with_community_id);
-    let options = KafkaOptions { spool: spool(targets, number), ..KafkaOptions::new(encode) };
+    let options = KafkaOptions::new(encode);
+    let options = KafkaOptions { spool: spool(targets, number), tls: targets.tls.clone(), ..options };
     Collector::open_kafka(address, options)
 }
 
@@ -308,5 +309,6 @@ fn summary(to: String, report: &CollectorReport, refused: Amount) -> OutletSumma
         (Connection::Down(why), _) => Some(why.clone()),
         _ => report.last_error.clone(),
     };
-    OutletSummary { to, records, packets, bytes, lost, datagrams_refused, error }
+    let datagrams_dropped = report.datagrams_dropped;
+    OutletSummary { to, records, packets, bytes, lost, datagrams_refused, datagrams_dropped, error }
 }

@@ -48,6 +48,7 @@ pub(crate) enum Waiting {
 /// The options of the outlet.
 pub(crate) struct KeptOptions {
     pub(crate) retention: Retention,
+    pub(crate) iceberg: bool,
     pub(crate) waiting: Waiting,
     /// The flow cache for live queries.
     pub(crate) cache: Option<Arc<dyn Cache>>,
@@ -59,8 +60,9 @@ impl Kept {
     /// Opens the dataset in this folder for writing, beside other writers, and answers queries about records that are in no file
     /// yet: pending ones, and flows of the cache, if there is one. Errors as [`Writer::open_beside`].
     pub(crate) fn open(folder: &Path, options: KeptOptions) -> Result<Self, ProbeError> {
-        let KeptOptions { retention, waiting, cache, notify } = options;
-        let writing = WriterOptions { retention, notify: notify.clone(), ..WriterOptions::new(wall_ns) };
+        let KeptOptions { retention, iceberg, waiting, cache, notify } = options;
+        let writing =
+            WriterOptions { retention, iceberg, notify: notify.clone(), ..WriterOptions::new(wall_ns) };
         let (writer, recovery) = Writer::open_beside(folder, writing).map_err(ProbeError::Store)?;
         let name = writer.root().display().to_string();
         if writer.root() != folder {

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use serde::Serialize;
-use thalweg_flow::FlowRecord;
 use thalweg_flow::export::Amount;
 use thalweg_flow::import::{self, Importer, SflowCounters, SflowImporter};
+use thalweg_flow::{FlowRecord, InterfaceName};
+use thalweg_ports::snmp::{InterfaceNames, Interfaces};
 use thalweg_wire::netflow::decode::{self, Fault, Source};
 use thalweg_wire::sflow::{SflowFault, is_sflow};
 
@@ -65,6 +66,8 @@ pub(super) struct Exporters {
     importer: Importer,
     sflow: SflowImporter,
     names: ExporterNames,
+    /// What exporters say by SNMP, if they are asked.
+    snmp: Option<InterfaceNames>,
     summaries: Vec<ExporterSummary>,
     by_name: BTreeMap<String, usize>,
 }
@@ -114,9 +117,9 @@ impl ExporterSummary {
 }
 
 impl Exporters {
-    /// With these names for exporters.
-    pub(super) fn new(names: ExporterNames) -> Self {
-        Self { names, ..Self::default() }
+    /// With these names for exporters, and those that they say by SNMP.
+    pub(super) fn new(names: ExporterNames, snmp: Option<InterfaceNames>) -> Self {
+        Self { names, snmp, ..Self::default() }
     }
 
     /// Reads a message and appends its records to the list. Fails if the message is refused; returns the first fault
@@ -141,9 +144,12 @@ impl Exporters {
         if let Ok(read) = &read {
             // Records that waited for a template of this message are of the same domain.
             let exporter = self.names.exporter(peer, read.domain);
+            let by_snmp =
+                self.snmp.as_ref().zip(exporter.address).and_then(|(snmp, address)| snmp.of(address));
             for record in &mut records[first..] {
                 record.exporter = exporter;
                 self.names.name_interfaces(record);
+                by_snmp.iter().for_each(|interfaces| name_unnamed(interfaces, record));
             }
         }
         let summary = self.summary_of(&exporter);
@@ -240,6 +246,16 @@ impl Exporters {
             }
         };
         &mut self.summaries[place]
+    }
+}
+
+/// Names the interfaces that have no name yet.
+fn name_unnamed(interfaces: &Interfaces, record: &mut FlowRecord) {
+    let ends = [(record.key.ingress, &mut record.ingress_name), (record.egress, &mut record.egress_name)];
+    for (number, interface) in ends {
+        if *interface == InterfaceName::default() {
+            *interface = interfaces.get(&number).copied().unwrap_or_default();
+        }
     }
 }
 

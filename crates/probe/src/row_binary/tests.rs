@@ -1,10 +1,12 @@
 //! The tables of ClickHouse, and whether three encodings of a record become the same row in them.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::*;
 use crate::protobuf::{Protobuf, tests::full};
+use thalweg_base::Name;
 use thalweg_flow::fields::{Vocabulary, unknown_record};
 use thalweg_flow::lines::LineFormat;
 
@@ -101,14 +103,18 @@ fn bytes_are_those_of_the_encoding() {
 fn clickhouse_reads_the_same_three_times() {
     let folder = tempfile::tempdir().expect("a folder");
     let (mut rows, mut lines, mut messages) = (Vec::new(), Vec::new(), Vec::new());
+    // Of the present, since the tables remove old records.
+    let made = std::fs::metadata(folder.path()).expect("a folder").mtime();
+    let now = made.cast_unsigned() * 1_000_000_000;
     for number in 0..2000_u32 {
         let mut record = if number % 2 == 0 { full() } else { unknown_record() };
         if number % 3 == 0 {
             (record.key.src, record.key.dst) = ([10, 0, 0, 1].into(), [192, 0, 2, 1].into());
         }
-        record.counters.last_ns = 1_800_000_000_000_000_000 + u64::from(number);
+        record.counters.last_ns = now + u64::from(number);
         record.counters.first_ns = record.counters.last_ns - 1;
         (record.counters.packets, record.key.dst_port) = (number.into(), 443);
+        record.names.server = Name::passing("www.example.org");
         RowBinary::new(true).write(&record, &mut rows);
         LineFormat::Json.write(&record, Field::of_lines(true), &mut lines);
         let start = messages.len();
@@ -136,12 +142,14 @@ fn clickhouse_reads_the_same_three_times() {
         return;
     };
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/row_binary/three_ways.py");
+    let dashboard = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dashboards/flows-clickhouse.json");
     let mut command = Command::new(python);
-    let output =
-        command.arg(script).arg(contrib().join("flows.sql")).arg(folder.path()).output().expect("it starts");
+    command.arg(script).arg(contrib().join("flows.sql")).arg(folder.path()).arg(dashboard);
+    let output = command.output().expect("it starts");
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
-    // Of each way: rows, packets, and rows that another way has not. Then the sums of both rollups.
-    let expected = "2000\t1999000\t0\n2000\t1999000\t0\n2000\t1999000\t0\n2000\t2000\n";
+    // Of each way: rows, packets, and rows that another way has not. Then the sums of both rollups, and the questions
+    // of the dashboard.
+    let expected = "2000\t1999000\t0\n2000\t1999000\t0\n2000\t1999000\t0\n2000\t2000\n14\n";
     assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{errors}");
 }

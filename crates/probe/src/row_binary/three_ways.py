@@ -1,8 +1,11 @@
-"""Loads rows, lines and messages of the same records into the shipped tables of ClickHouse: SQL FOLDER.
+"""Loads rows, lines and messages of the same records into the shipped tables of ClickHouse: SQL FOLDER DASHBOARD.
 
 Prints for each way the number of rows, of packets, and of rows that the first way has not; then the records in rollups.
+Then asks what the dashboard asks, and prints its questions without an answer, and how many there are.
 """
 
+import json
+import re
 import sys
 
 from chdb import session
@@ -45,3 +48,22 @@ for way in ways:
     others = f"SELECT count() FROM (SELECT * FROM {way} EXCEPT SELECT * FROM rows)"
     print(ask(f"SELECT count(), sum(packets), ({others}) FROM {way}"))
 print(ask("SELECT (SELECT sum(flows) FROM flows_by_minute), (SELECT sum(flows) FROM flows_by_hour)"))
+
+macros = [
+    (r"\$__timeFilter\((\w+)\)", r"\1 >= now() - 7200 AND \1 <= now() + 7200"),
+    (r"\$__timeInterval\((\w+)\)", r"toStartOfInterval(toDateTime(\1), INTERVAL 60 second)"),
+    (r"\$__interval_s", "60"),
+    (r"\$__fromTime", "(now() - 7200)"),
+    (r"\$__toTime", "(now() + 7200)"),
+    (r"\$\{exporter:singlequote\}", "'', 'edge1'"),
+]
+with open(sys.argv[3]) as file:
+    board = json.load(file)
+questions = {panel["title"]: panel["targets"][0]["rawSql"] for panel in board["panels"] if panel["type"] != "row"}
+questions["exporters to choose"] = board["templating"]["list"][1]["query"]
+for title, question in questions.items():
+    for macro, meaning in macros:
+        question = re.sub(macro, meaning, question)
+    if "$" in question or not ask(question):
+        print("no answer:", title, question)
+print(len(questions))

@@ -27,8 +27,13 @@ pub(crate) struct Broker {
     folder: tempfile::TempDir,
     jars: PathBuf,
     port: u16,
+    /// Of the listener with TLS, where users say who they are.
+    secure_port: u16,
     child: Option<Child>,
 }
+
+/// The user of the secure listener, and the password.
+pub(crate) const USER: (&str, &str) = ("probe", "secret-0123");
 
 impl Broker {
     /// Starts a broker; `None`, with the reason in the test's output, if that is not possible.
@@ -42,30 +47,38 @@ impl Broker {
     pub(crate) fn prepare(test: &str) -> Option<Self> {
         let jars = jars().map_err(|why| println!("SKIPPED {test}: {why}")).ok()?;
         let folder = tempfile::tempdir().expect("a folder");
-        let free = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port is free"));
-        let [port, controller] = free.map(|one| one.local_addr().expect("it has one").port());
+        let free = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port is free"));
+        let [port, secure_port, controller] = free.map(|one| one.local_addr().expect("it has one").port());
         let settings = format!(
             "process.roles=broker,controller\n\
              node.id=1\n\
              controller.quorum.voters=1@127.0.0.1:{controller}\n\
              controller.listener.names=CONTROLLER\n\
-             listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\
-             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n\
+             listeners=PLAINTEXT://127.0.0.1:{port},SECURE://127.0.0.1:{secure_port},CONTROLLER://127.0.0.1:{controller}\n\
+             advertised.listeners=PLAINTEXT://127.0.0.1:{port},SECURE://localhost:{secure_port}\n\
+             inter.broker.listener.name=PLAINTEXT\n\
+             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL,CONTROLLER:PLAINTEXT\n\
+             {}\
              log.dirs={}\n\
              num.partitions=3\n\
              offsets.topic.replication.factor=1\n\
              transaction.state.log.replication.factor=1\n\
              transaction.state.log.min.isr=1\n",
+            secure(folder.path()),
             folder.path().join("data").display()
         );
         fs::write(folder.path().join("server.properties"), settings).expect("there is room");
-        let broker = Self { folder, jars, port, child: None };
-        let formatted = broker
-            .java("kafka.tools.StorageTool")
-            .args(["format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c"])
-            .arg(broker.folder.path().join("server.properties"))
-            .output()
-            .expect("java runs");
+        let broker = Self { folder, jars, port, secure_port, child: None };
+        let formatted =
+            broker
+                .java("kafka.tools.StorageTool")
+                .args(["format", "-t", "AAAAAAAAAAAAAAAAAAAAAQ", "-c"])
+                .arg(broker.folder.path().join("server.properties"))
+                .args(["256", "512"].map(|bits| {
+                    format!("--add-scram=SCRAM-SHA-{bits}=[name={},password={}]", USER.0, USER.1)
+                }))
+                .output()
+                .expect("java runs");
         assert!(formatted.status.success(), "{}", String::from_utf8_lossy(&formatted.stderr));
         Some(broker)
     }
@@ -104,6 +117,19 @@ impl Broker {
     /// The address for exports to a topic.
     pub(crate) fn address(&self, topic: &str) -> String {
         format!("kafka://127.0.0.1:{}/{topic}", self.port)
+    }
+
+    /// The same by TLS, as a user whose password is in this file.
+    pub(crate) fn secure_address(&self, topic: &str, password: &Path, mechanism: &str) -> String {
+        let (port, user, password) = (self.secure_port, USER.0, password.display());
+        format!(
+            "kafka+tls://localhost:{port}/{topic}?user={user}&password_file={password}&mechanism={mechanism}"
+        )
+    }
+
+    /// The certificate of the secure listener, which has signed itself.
+    pub(crate) fn certificate(&self) -> PathBuf {
+        self.folder.path().join("broker.pem")
     }
 
     /// The size of a topic's files.
@@ -166,6 +192,45 @@ impl Drop for Broker {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Makes a certificate for `localhost`; returns the settings of the secure listener.
+fn secure(folder: &Path) -> String {
+    let keytool = |arguments: &[&str]| {
+        let store =
+            ["-keystore", "broker.p12", "-storetype", "PKCS12", "-storepass", "keystore", "-alias", "b"];
+        let output = Command::new("keytool").args(arguments).args(store).current_dir(folder).output();
+        let output = output.expect("keytool runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    };
+    keytool(&[
+        "-genkeypair",
+        "-keyalg",
+        "EC",
+        "-dname",
+        "CN=localhost",
+        "-ext",
+        "san=dns:localhost",
+        "-ext",
+        "bc=ca:true",
+    ]);
+    keytool(&["-exportcert", "-rfc", "-file", "broker.pem"]);
+    let modules = "org.apache.kafka.common.security";
+    let (user, password) = USER;
+    let scram = |bits: &str| {
+        format!(
+            "listener.name.secure.scram-sha-{bits}.sasl.jaas.config={modules}.scram.ScramLoginModule required;\n"
+        )
+    };
+    format!(
+        "ssl.keystore.location={}\nssl.keystore.type=PKCS12\nssl.keystore.password=keystore\n\
+         listener.name.secure.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512\n\
+         listener.name.secure.plain.sasl.jaas.config={modules}.plain.PlainLoginModule required user_{user}=\"{password}\";\n\
+         {}{}",
+        folder.join("broker.p12").display(),
+        scram("256"),
+        scram("512")
+    )
 }
 
 fn bytes(hexadecimal: &str) -> Vec<u8> {

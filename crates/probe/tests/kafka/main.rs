@@ -17,7 +17,9 @@ use broker::{Broker, Message};
 use common::{Traffic, folder, options, run};
 use thalweg_flow::export::Amount;
 use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord};
-use thalweg_ports::collector::{Collector, CollectorReport, KafkaOptions, Loss, SpoolOptions, TIMEOUT};
+use thalweg_ports::collector::{
+    Collector, CollectorReport, Connection, KafkaOptions, Loss, SpoolOptions, TIMEOUT, TlsOptions,
+};
 use thalweg_probe::summary::SPOOLED;
 use thalweg_probe::{
     ExportTargets, FileInput, Input, ModelKind, OutletSummary, ProbeOptions, Shape, Spool, probe,
@@ -223,6 +225,10 @@ const TOO_LONG: u64 = 100_005;
 
 /// A collector whose messages are the records' numbers.
 fn collector(address: &str, spool: Option<&Path>) -> Collector {
+    secure_collector(address, spool, TlsOptions::default())
+}
+
+fn secure_collector(address: &str, spool: Option<&Path>, tls: TlsOptions) -> Collector {
     let encode = |record: &FlowRecord, message: &mut Vec<u8>| {
         message.extend(record.counters.packets.to_string().bytes());
         if record.counters.packets == TOO_LONG {
@@ -230,7 +236,7 @@ fn collector(address: &str, spool: Option<&Path>) -> Collector {
         }
     };
     let spool = spool.map(|folder| SpoolOptions { folder: folder.to_owned(), bytes_max: 64 << 20 });
-    let options = KafkaOptions { spool, ..KafkaOptions::new(Box::new(encode)) };
+    let options = KafkaOptions { spool, tls, ..KafkaOptions::new(Box::new(encode)) };
     Collector::open_kafka(&address.parse().expect("an address"), options).expect("it opens")
 }
 
@@ -278,6 +284,57 @@ fn what_waits_on_disk_is_sent_by_the_next_process() {
     }
     numbers.sort_unstable();
     assert_eq!(numbers, (0..all + 10).filter(|number| *number != TOO_LONG).collect::<Vec<_>>());
+}
+
+/// By TLS, as a user that proves itself in each of three ways; and not without the right password or authority.
+#[test]
+fn brokers_are_known_by_certificate_and_users_by_password() {
+    let test = "brokers_are_known_by_certificate_and_users_by_password";
+    let Some(broker) = Broker::start(test) else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let written = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("there is room");
+        path
+    };
+    let (right, wrong) = (written("right", broker::USER.1), written("wrong", "another"));
+    let tls = |authorities: &Path| TlsOptions {
+        authorities: Some(authorities.to_owned()),
+        ..TlsOptions::default()
+    };
+    let certificate = broker.certificate();
+    for (mechanism, from) in [("plain", 1), ("scram-sha-256", 1001), ("scram-sha-512", 2001)] {
+        let address = broker.secure_address("secure", &right, mechanism);
+        let collector = secure_collector(&address, None, tls(&certificate));
+        collector.send((from..from + 1000).map(record).collect()).expect("it is taken");
+        let report = collector.finish(SOONER_OR_LATER);
+        check_totals(&report);
+        assert_eq!(report.sent.records, 1000, "{mechanism}: {report:?}");
+    }
+    // Debian's authorities have not signed the broker's certificate.
+    let others = Path::new("/etc/ssl/certs/ca-certificates.crt");
+    let others = if others.exists() { others.to_owned() } else { written("none.pem", "") };
+    for (password, authorities, part) in
+        [(&wrong, &certificate, "uthentication"), (&right, &others, "certificate")]
+    {
+        let address = broker.secure_address("secure", password, "scram-sha-512");
+        let collector = secure_collector(&address, None, tls(authorities));
+        collector.send(vec![record(9999)]).expect("it is taken");
+        let why = || match collector.report().connection {
+            Connection::Down(why) => why,
+            _ => String::new(),
+        };
+        wait_until(part, || why().contains(part));
+        let report = collector.finish(Duration::from_millis(100));
+        check_totals(&report);
+        assert_eq!((report.sent.records, report.lost_in_all().records), (0, 1), "{report:?}");
+    }
+    let messages = broker.read(&["secure"]);
+    let number =
+        |message: &Message| String::from_utf8_lossy(&message.value).parse::<u64>().expect("a number");
+    let mut numbers: Vec<u64> = messages.iter().map(number).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (1..3001).collect::<Vec<_>>(), "each once");
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Checksums of a file's content.
 //!
 //! Parquet has a checksum per page, but the library that writes our files does not write them, and they would
-//! not cover the footer. So the footer has two entries: `thalweg.sums`, a checksum of the bytes of each
-//! column of each row group, and `thalweg.footer`, a checksum of everything in the footer that we use,
+//! not cover the footer. So the footer has two entries: `thalweg.sums`, checksums of the bytes of each
+//! column of each row group (one of its dictionary, so that it can be looked at alone, and one of its other
+//! pages), and `thalweg.footer`, a checksum of everything in the footer that we use,
 //! including those checksums. Opening a file checks the second; reading a column checks the first, since its
 //! bytes are in memory then.
 //!
@@ -35,23 +36,23 @@ pub(super) fn write_sums(groups: &[Vec<u64>]) -> String {
     text
 }
 
-/// Parses the checksums: per row group, per column.
-pub(super) fn read_sums(text: &str, groups: usize, columns: usize) -> Result<Vec<Vec<u64>>, Fault> {
+/// Parses the checksums of row groups.
+pub(super) fn read_sums(text: &str, groups: usize, per_group: usize) -> Result<Vec<Vec<u64>>, Fault> {
     const BAD: Fault = "its checksums are damaged";
     let digits = text.as_bytes().chunks(DIGITS).map(|digits| {
         let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.len() == DIGITS);
         digits.and_then(|digits| u64::from_str_radix(digits, 16).ok()).ok_or(BAD)
     });
     let sums: Vec<u64> = digits.collect::<Result<_, _>>()?;
-    if groups.checked_mul(columns) != Some(sums.len()) {
+    if groups.checked_mul(per_group) != Some(sums.len()) {
         return Err(BAD);
     }
-    Ok(sums.chunks(columns.max(1)).map(<[u64]>::to_vec).collect())
+    Ok(sums.chunks(per_group.max(1)).map(<[u64]>::to_vec).collect())
 }
 
 /// The checksum of the footer's facts that we use: positions of columns, counts and bounds of values; and of
-/// our own texts, the version among them.
-pub(super) fn sum_of_footer(groups: &[RowGroupMetaData], texts: &[&str]) -> u64 {
+/// our own texts, the version among them. Earlier versions had no use for some.
+pub(super) fn sum_of_footer(groups: &[RowGroupMetaData], texts: &[&str], is_current: bool) -> u64 {
     let mut facts: Vec<u8> = Vec::new();
     let mut put = |fact: u64| facts.extend_from_slice(&fact.to_le_bytes());
     for group in groups {
@@ -67,7 +68,13 @@ pub(super) fn sum_of_footer(groups: &[RowGroupMetaData], texts: &[&str]) -> u64 
                 Some(Statistics::Int64(of)) => {
                     bounds(of.min_opt(), of.max_opt(), |value| *value as u64, &mut put)
                 }
+                Some(Statistics::ByteArray(of)) if is_current => {
+                    bounds(of.min_opt(), of.max_opt(), |value| sum(value.data()), &mut put)
+                }
                 _ => {}
+            }
+            if is_current {
+                put(column.data_page_offset() as u64);
             }
             put(column.statistics().and_then(Statistics::null_count_opt).map_or(0, |count| count + 1));
         }

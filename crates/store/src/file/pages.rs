@@ -102,40 +102,149 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// Appends `count` values of `width` bits from runs and bit-packed groups (the RLE hybrid).
-pub(super) fn runs(bytes: &[u8], width: u32, count: usize, out: &mut Vec<u32>) -> Result<(), Fault> {
-    if width > 32 {
-        return Err("a dictionary index of more than 32 bits");
+/// Unpacks groups of eight values of `W` bits; with a constant width, that takes few instructions.
+fn unpack<const W: usize>(bytes: &[u8], out: &mut [u32]) {
+    let half = |bytes: &[u8]| {
+        let mut wide = [0; 16];
+        wide[..bytes.len()].copy_from_slice(bytes);
+        u128::from_le_bytes(wide)
+    };
+    let mask = u32::MAX >> (32 - W);
+    for (group, eight) in bytes.as_chunks::<W>().0.iter().zip(out.as_chunks_mut::<8>().0) {
+        let (low, high) = (half(&group[..W.div_ceil(2)]), half(&group[W / 2..]) >> (W % 2 * 4));
+        for (number, value) in eight.iter_mut().enumerate() {
+            let word = if number < 4 { low } else { high };
+            *value = (word >> (number % 4 * W)) as u32 & mask;
+        }
     }
-    let mut cursor = Cursor::new(bytes);
-    let mut left = count;
-    while left > 0 {
-        let header = cursor.varint()?;
-        if header & 1 == 1 {
-            let groups = usize::try_from(header >> 1).map_err(|_| SHORT)?;
-            let length = groups.checked_mul(width as usize).ok_or(SHORT)?;
-            let values = groups.checked_mul(8).ok_or(SHORT)?.min(left);
+}
+
+type Unpack = fn(&[u8], &mut [u32]);
+
+/// For widths from 1.
+const UNPACK: [Unpack; 20] = [
+    unpack::<1>,
+    unpack::<2>,
+    unpack::<3>,
+    unpack::<4>,
+    unpack::<5>,
+    unpack::<6>,
+    unpack::<7>,
+    unpack::<8>,
+    unpack::<9>,
+    unpack::<10>,
+    unpack::<11>,
+    unpack::<12>,
+    unpack::<13>,
+    unpack::<14>,
+    unpack::<15>,
+    unpack::<16>,
+    unpack::<17>,
+    unpack::<18>,
+    unpack::<19>,
+    unpack::<20>,
+];
+
+/// How values of a frequent width are unpacked.
+fn unpacker(width: u32) -> Option<Unpack> {
+    UNPACK.get((width as usize).checked_sub(1)?).copied()
+}
+
+/// A part of the RLE hybrid.
+enum Run<'a> {
+    Packed(Packed<'a>),
+    Same(u32),
+}
+
+/// The parts of `count` values of `width` bits.
+struct Runs<'a> {
+    cursor: Cursor<'a>,
+    width: u32,
+    left: usize,
+}
+
+impl<'a> Runs<'a> {
+    fn new(bytes: &'a [u8], width: u32, count: usize) -> Result<Self, Fault> {
+        match width {
+            0..=32 => Ok(Self { cursor: Cursor::new(bytes), width, left: count }),
+            _ => Err("a dictionary index of more than 32 bits"),
+        }
+    }
+
+    /// The next part, and how many values it has; `None` at the end.
+    fn next(&mut self) -> Result<Option<(Run<'a>, usize)>, Fault> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let header = self.cursor.varint()?;
+        let count = usize::try_from(header >> 1).map_err(|_| SHORT)?;
+        let run = if header & 1 == 1 {
+            let length = count.checked_mul(self.width as usize).ok_or(SHORT)?;
+            let values = count.checked_mul(8).ok_or(SHORT)?.min(self.left);
             // Writers may truncate the last group.
-            let packed = Packed { bytes: cursor.take(length.min(cursor.rest().len()))?, width };
-            if packed.bytes.len() * 8 < values * width as usize {
+            let bytes = self.cursor.take(length.min(self.cursor.rest().len()))?;
+            if bytes.len() * 8 < values * self.width as usize {
                 return Err(SHORT);
             }
-            // The exact number of values spares a capacity check for each.
-            let swift = packed.swift(values);
-            out.extend((0..swift).map(|number| packed.get_swiftly(number) as u32));
-            out.extend((swift..values).map(|number| packed.get(number) as u32));
-            left -= values;
+            (Run::Packed(Packed { bytes, width: self.width }), values)
         } else {
-            let values = usize::try_from(header >> 1).map_err(|_| SHORT)?.min(left);
-            if values == 0 {
-                return Err("an empty run in a page");
-            }
             let mut value = [0u8; 4];
-            let length = width.div_ceil(8) as usize;
-            value[..length].copy_from_slice(cursor.take(length)?);
-            out.resize(out.len() + values, u32::from_le_bytes(value));
-            left -= values;
+            let length = self.width.div_ceil(8) as usize;
+            value[..length].copy_from_slice(self.cursor.take(length)?);
+            (Run::Same(u32::from_le_bytes(value)), count.min(self.left))
+        };
+        if run.1 == 0 {
+            return Err("an empty run in a page");
         }
+        self.left -= run.1;
+        Ok(Some(run))
+    }
+}
+
+/// Appends `count` values of `width` bits from runs and bit-packed groups (the RLE hybrid).
+pub(super) fn runs(bytes: &[u8], width: u32, count: usize, out: &mut Vec<u32>) -> Result<(), Fault> {
+    let mut runs = Runs::new(bytes, width, count)?;
+    while let Some((run, values)) = runs.next()? {
+        match run {
+            Run::Packed(packed) => {
+                let start = out.len();
+                let whole = values / 8 * 8;
+                let swift = match unpacker(width) {
+                    Some(unpack) => {
+                        out.resize(start + whole, 0);
+                        unpack(packed.bytes, &mut out[start..]);
+                        whole
+                    }
+                    None => 0,
+                };
+                out.extend((swift..values).map(|number| packed.get(number) as u32));
+            }
+            Run::Same(value) => out.resize(out.len() + values, value),
+        }
+    }
+    Ok(())
+}
+
+/// [`runs`], of which only those at these ascending places are appended.
+pub(super) fn runs_at(
+    bytes: &[u8],
+    width: u32,
+    count: usize,
+    places: impl Iterator<Item = usize>,
+    out: &mut Vec<u32>,
+) -> Result<(), Fault> {
+    let mut runs = Runs::new(bytes, width, count)?;
+    let mut places = places.peekable();
+    let mut first = 0;
+    while places.peek().is_some() {
+        let (run, values) = runs.next()?.ok_or(SHORT)?;
+        while let Some(place) = places.next_if(|place| *place < first + values) {
+            out.push(match &run {
+                Run::Packed(packed) => packed.get(place - first) as u32,
+                Run::Same(value) => *value,
+            });
+        }
+        first += values;
     }
     Ok(())
 }
@@ -163,6 +272,7 @@ pub(super) fn deltas(bytes: &[u8], count: usize, out: &mut Vec<u64>) -> Result<(
     out.reserve(count);
     out.push(value);
     let mut left = count - 1;
+    let mut above: Vec<u32> = Vec::new();
     while left > 0 {
         let least = cursor.zigzag()? as u64;
         let widths = cursor.take(miniblocks as usize)?;
@@ -176,6 +286,16 @@ pub(super) fn deltas(bytes: &[u8], count: usize, out: &mut Vec<u64>) -> Result<(
             }
             let values = left.min(per_miniblock);
             let packed = Packed { bytes: cursor.take(per_miniblock / 8 * width as usize)?, width };
+            if let Some(unpack) = unpacker(width).filter(|_| values == per_miniblock) {
+                above.resize(per_miniblock, 0);
+                unpack(packed.bytes, &mut above);
+                out.extend(above.iter().map(|above| {
+                    value = value.wrapping_add(least).wrapping_add(u64::from(*above));
+                    value
+                }));
+                left -= values;
+                continue;
+            }
             let swift = packed.swift(values);
             out.extend((0..swift).map(|number| {
                 value = value.wrapping_add(least).wrapping_add(packed.get_swiftly(number));
@@ -205,16 +325,17 @@ pub(super) fn plain_numbers(bytes: &[u8], count: usize, out: &mut Vec<u32>) -> R
     Ok(())
 }
 
-/// PLAIN texts, each preceded by its length.
+/// PLAIN texts, each preceded by its length; `take` also gets where it begins.
 pub(super) fn plain_texts<'a>(
     bytes: &'a [u8],
     count: usize,
-    mut take: impl FnMut(&'a [u8]) -> Result<(), Fault>,
+    mut take: impl FnMut(&'a [u8], usize) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
     let mut cursor = Cursor::new(bytes);
     for _ in 0..count {
         let length = cursor.length()?;
-        take(cursor.take(length)?)?;
+        let from = bytes.len() - cursor.rest().len();
+        take(cursor.take(length)?, from)?;
     }
     Ok(())
 }
@@ -236,13 +357,17 @@ mod tests {
         let mut out = Vec::new();
         runs(&bytes, 3, 12, &mut out).unwrap();
         assert_eq!(out, [7, 7, 7, 7, 7, 7, 7, 7, 7, 0, 1, 2]);
+        let mut some = Vec::new();
+        runs_at(&bytes, 3, 12, [0, 8, 9, 11].into_iter(), &mut some).unwrap();
+        assert_eq!(some, [7, 7, 0, 2]);
+        assert!(runs_at(&bytes, 3, 12, [12].into_iter(), &mut some).is_err());
         assert!(runs(&bytes[..3], 3, 12, &mut Vec::new()).is_err());
         assert!(runs(&[0, 0], 3, 1, &mut Vec::new()).is_err(), "empty runs must not go on for ever");
     }
 
     #[test]
     fn wide_packed_values() {
-        for width in [1u32, 7, 8, 31, 33, 57, 60, 63, 64] {
+        for width in 1u32..=64 {
             let mask = if width == 64 { u64::MAX } else { (1 << width) - 1 };
             let values: Vec<u64> = (0..32u64).map(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15) & mask).collect();
             let mut bytes = vec![0u8; 4 * width as usize];
@@ -257,6 +382,14 @@ mod tests {
             let packed = Packed { bytes: &bytes, width };
             let read: Vec<u64> = (0..32).map(|number| packed.get(number)).collect();
             assert_eq!(read, values, "{width} bits");
+            if let Some(unpack) = unpacker(width) {
+                let mut read = [0; 32];
+                unpack(&bytes, &mut read);
+                assert!(
+                    read.iter().zip(&values).all(|(read, value)| u64::from(*read) == *value),
+                    "{width} bits"
+                );
+            }
             let swift = packed.swift(32);
             assert!(width > 56 && swift == 0 || width <= 56 && swift * width as usize <= bytes.len() * 8);
             let read: Vec<u64> = (0..swift).map(|number| packed.get_swiftly(number)).collect();
@@ -273,10 +406,12 @@ mod tests {
             let length = (chance.next_u64() % 40) as usize;
             let bytes: Vec<u8> = (0..length).map(|_| chance.next_u64() as u8).collect();
             let count = (chance.next_u64() % 200) as usize;
-            let _ = runs(&bytes, (chance.next_u64() % 40) as u32, count, &mut Vec::new());
+            let width = (chance.next_u64() % 40) as u32;
+            let _ = runs(&bytes, width, count, &mut Vec::new());
             let _ = deltas(&bytes, count, &mut Vec::new());
+            let _ = runs_at(&bytes, width, count, (0..count).step_by(3), &mut Vec::new());
             let _ = plain_wide(&bytes, count, &mut Vec::new());
-            let _ = plain_texts(&bytes, count, |_| Ok(()));
+            let _ = plain_texts(&bytes, count, |_, _| Ok(()));
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Reads flow files: the footer when a file is opened, then columns of row groups on demand.
 //!
 //! An open file stays readable after it is removed, so it is a snapshot. Reads are positioned, so several
-//! threads may share a file. Columns are found by name; one that an older file lacks is NULL. Files of the
-//! version before are read as well, those of others are refused.
+//! threads may share a file. Columns are found by name; one that an older file lacks is NULL. Files of two
+//! versions before are read as well, those of others are refused.
 
 use std::fs::File;
 use std::io::{self, Cursor as IoCursor};
@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use parquet::basic::Encoding;
+use parquet::column::page::{Page, PageReader};
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::{
     ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
@@ -19,13 +21,13 @@ use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::file::statistics::Statistics;
 
-use super::decode::{Decoder, PageFault};
+use super::decode::{Decoder, Form, PageFault, dictionary};
 use super::pages::Fault;
 use super::{
     FOOTER_KEY, FORMAT_KEY, REPLACES_KEY, ROW_GROUP_ROWS_MAX, SUMS_KEY, VERSION, VERSION_OF_NANOSECONDS,
-    checksum,
+    VERSION_OF_WHOLE_COLUMNS, checksum,
 };
-use crate::block::{Block, Column};
+use crate::block::{Block, Column, Dictionary, Spare};
 use crate::error::StoreError;
 use crate::schema::{UNIT_NS, column_of};
 use thalweg_flow::fields::{Field, Kind};
@@ -41,7 +43,7 @@ pub(crate) struct FlowFile {
     /// Names of the files in the same folder that this one replaces.
     pub(crate) replaces: Vec<String>,
     pub(crate) row_groups: Vec<RowGroup>,
-    /// Checksums of the columns of row groups.
+    /// Checksums of the columns of row groups: two of each, or one in older versions.
     sums: Vec<Vec<u64>>,
 }
 
@@ -61,6 +63,8 @@ struct Columns {
     places: Vec<(Option<usize>, Option<usize>)>,
     /// Nanoseconds of the unit of times.
     unit_ns: u64,
+    /// The file is of the present version.
+    is_current: bool,
 }
 
 impl FlowFile {
@@ -82,6 +86,21 @@ impl FlowFile {
         let replaces = key_value(&metadata, REPLACES_KEY).unwrap_or("");
         let replaces = replaces.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
         Ok(Self { path: path.to_path_buf(), file, size, metadata, columns, replaces, row_groups, sums })
+    }
+
+    /// The paths of the files that this one replaces.
+    pub(crate) fn replaced(&self) -> impl Iterator<Item = PathBuf> {
+        self.replaces.iter().map(|name| self.path.with_file_name(name))
+    }
+
+    /// Whether its times are in microseconds, as in all versions but the oldest.
+    pub(crate) fn has_microseconds(&self) -> bool {
+        self.columns.unit_ns == UNIT_NS
+    }
+
+    /// What the footer says.
+    pub(crate) fn metadata(&self) -> &ParquetMetaData {
+        &self.metadata
     }
 
     pub(crate) fn rows(&self) -> u64 {
@@ -117,24 +136,44 @@ impl FlowFile {
         place.map(|place| self.metadata.row_groups()[row_group].column(place).byte_range())
     }
 
+    /// Smallest and largest text of a column of addresses in a row group; `None` if unknown.
+    pub(crate) fn text_bounds(&self, row_group: usize, id: Field) -> Option<(&[u8], &[u8])> {
+        let place = self.columns.places[id.index()].0.filter(|_| self.has_dictionary_sums())?;
+        match self.metadata.row_groups().get(row_group)?.column(place).statistics()? {
+            Statistics::ByteArray(of) if of.min_is_exact() && of.max_is_exact() => {
+                Some((of.min_opt()?.data(), of.max_opt()?.data()))
+            }
+            _ => None,
+        }
+    }
+
     /// Loads columns of a row group that the block does not have yet.
     pub(crate) fn load(&self, row_group: usize, ids: &[Field], block: &mut Block) -> Result<(), StoreError> {
         for id in ids {
             if !block.has(*id) {
-                let column = self.column(row_group, *id)?;
+                let column = self.column(row_group, *id, None, None, &mut Spare::default())?;
                 block.insert(*id, column);
             }
         }
         Ok(())
     }
 
-    pub(crate) fn column(&self, row_group: usize, id: Field) -> Result<Column, StoreError> {
+    /// A column of a row group, or these rows of it, ascending. What [`Self::dictionary`] gave need not be read again.
+    pub(crate) fn column(
+        &self,
+        row_group: usize,
+        id: Field,
+        places: Option<&[u32]>,
+        dictionary: Option<Dictionary>,
+        spare: &mut Spare,
+    ) -> Result<Column, StoreError> {
         let row = id.row();
         let group = &self.metadata.row_groups()[row_group];
         let (Some(place), rest) = self.columns.places[id.index()] else {
-            return Ok(Column::absent(id, self.row_groups[row_group].rows));
+            return Ok(Column::absent(id, places.map_or(self.row_groups[row_group].rows, <[u32]>::len)));
         };
-        let mut column = self.decode(row_group, place, row.kind, row.absent.unwrap_or(0))?;
+        let form = self.form(row_group, place, id);
+        let mut column = self.decode((row_group, place), form, places, dictionary, spare)?;
         if row.kind == Kind::Time
             && let Column::Wide(times) = &mut column
         {
@@ -143,42 +182,110 @@ impl FlowFile {
             times.iter_mut().filter(known).for_each(|time| *time = time.saturating_mul(unit));
             // Most captures and all routers of others know no nanoseconds.
             let rest = rest.filter(|rest| !is_zero(group.column(*rest)));
-            if let Some(rest) = rest
-                && let Column::Number(rests) = self.decode(row_group, rest, Kind::Number(16), 0)?
-            {
-                let times = times.iter_mut().zip(rests);
-                let times = times.filter(|(time, _)| row.absent != Some(**time));
-                times.for_each(|(time, rest)| *time = time.saturating_add(rest.into()));
+            if let Some(rest) = rest {
+                let form = Form { kind: Kind::Number(16), chunk: group.column(rest), absent: 0, ..form };
+                if let Column::Number(rests) = self.decode((row_group, rest), form, places, None, spare)? {
+                    let times = times.iter_mut().zip(rests);
+                    let times = times.filter(|(time, _)| row.absent != Some(**time));
+                    times.for_each(|(time, rest)| *time = time.saturating_add(rest.into()));
+                }
             }
         }
         Ok(column)
     }
 
-    /// Reads and decodes the column at this place of the file.
-    fn decode(&self, row_group: usize, place: usize, kind: Kind, absent: u64) -> Result<Column, StoreError> {
-        let group = &self.metadata.row_groups()[row_group];
-        let (rows, chunk) = (group.num_rows() as usize, group.column(place));
-        let name = chunk.column_descr().name();
-        let unreadable = |what: String| StoreError::Unreadable {
-            path: self.path.clone(),
-            what: format!("column {name}: {what}"),
-        };
-        let (start, length) = chunk.byte_range();
-        let mut bytes = vec![0; length as usize];
-        self.file.read_exact_at(&mut bytes, start).map_err(StoreError::io("read", &self.path))?;
-        let expected = self.sums.get(row_group).and_then(|sums| sums.get(place));
-        if expected != Some(&checksum::sum(&bytes)) {
-            return Err(unreadable("its checksum is wrong".to_owned()));
+    /// The distinct values of a column without NULL, by code; `None` if the file cannot tell without reading all.
+    pub(crate) fn dictionary(&self, row_group: usize, id: Field) -> Result<Option<Dictionary>, StoreError> {
+        let Some(place) = self.columns.places[id.index()].0 else { return Ok(None) };
+        let form = self.form(row_group, place, id);
+        let length = dictionary_length(form.chunk);
+        if length == 0 || !self.has_dictionary_sums() || !is_all_coded(form.chunk) {
+            return Ok(None);
+        }
+        let (start, _) = form.chunk.byte_range();
+        let bytes = self.bytes(start, length)?;
+        if self.sums[row_group].get(2 * place) != Some(&checksum::sum(&bytes)) {
+            return Err(self.unreadable(form.chunk, WRONG_SUM));
         }
         let chunk_bytes = Arc::new(ColumnBytes { start, bytes: bytes.into() });
-        let decoded = SerializedPageReader::new(chunk_bytes, chunk, rows, None)
-            .map(|pages| Decoder::new(kind, chunk, absent, rows).run(pages));
+        let page = SerializedPageReader::new(chunk_bytes, form.chunk, form.rows, None)
+            .and_then(|mut pages| pages.get_next_page())
+            .map_err(|error| self.unreadable(form.chunk, &error.to_string()))?;
+        let Some(Page::DictionaryPage { buf, num_values, .. }) = page else { return Ok(None) };
+        dictionary(form, &buf, num_values as usize)
+            .map(Some)
+            .map_err(|what| self.unreadable(form.chunk, what))
+    }
+
+    fn form(&self, row_group: usize, place: usize, id: Field) -> Form<'_> {
+        let group = &self.metadata.row_groups()[row_group];
+        let (kind, absent) = (id.row().kind, id.row().absent.unwrap_or(0));
+        Form { kind, chunk: group.column(place), absent, rows: group.num_rows() as usize }
+    }
+
+    /// Whether dictionaries have checksums of their own.
+    fn has_dictionary_sums(&self) -> bool {
+        self.columns.is_current
+    }
+
+    fn unreadable(&self, chunk: &ColumnChunkMetaData, what: &str) -> StoreError {
+        let what = format!("column {}: {what}", chunk.column_descr().name());
+        StoreError::Unreadable { path: self.path.clone(), what }
+    }
+
+    fn bytes(&self, start: u64, length: usize) -> Result<Vec<u8>, StoreError> {
+        let mut bytes = vec![0; length];
+        self.file.read_exact_at(&mut bytes, start).map_err(StoreError::io("read", &self.path))?;
+        Ok(bytes)
+    }
+
+    /// Reads and decodes the column at this place of the file.
+    fn decode(
+        &self,
+        (row_group, place): (usize, usize),
+        form: Form<'_>,
+        places: Option<&[u32]>,
+        dictionary: Option<Dictionary>,
+        spare: &mut Spare,
+    ) -> Result<Column, StoreError> {
+        let (start, length) = form.chunk.byte_range();
+        let bytes = self.bytes(start, length as usize)?;
+        let sums = &self.sums[row_group];
+        let is_whole = if self.has_dictionary_sums() {
+            let (of_dictionary, rest) = bytes.split_at(dictionary_length(form.chunk).min(bytes.len()));
+            sums.get(2 * place + 1) == Some(&checksum::sum(rest))
+                && (dictionary.is_some() || sums.get(2 * place) == Some(&checksum::sum(of_dictionary)))
+        } else {
+            sums.get(place) == Some(&checksum::sum(&bytes))
+        };
+        if !is_whole {
+            return Err(self.unreadable(form.chunk, WRONG_SUM));
+        }
+        let chunk_bytes = Arc::new(ColumnBytes { start, bytes: bytes.into() });
+        let decoded = SerializedPageReader::new(chunk_bytes, form.chunk, form.rows, None)
+            .map(|pages| Decoder::new(form, places, dictionary, spare).run(pages));
         match decoded {
             Ok(Ok(column)) => Ok(column),
-            Ok(Err(PageFault::Ours(what))) => Err(unreadable(what.to_owned())),
-            Ok(Err(PageFault::Theirs(error))) | Err(error) => Err(unreadable(error.to_string())),
+            Ok(Err(PageFault::Ours(what))) => Err(self.unreadable(form.chunk, what)),
+            Ok(Err(PageFault::Theirs(error))) | Err(error) => {
+                Err(self.unreadable(form.chunk, &error.to_string()))
+            }
         }
     }
+}
+
+const WRONG_SUM: &str = "its checksum is wrong";
+
+/// Bytes of a column's dictionary, with which it begins; 0 if it has none.
+pub(super) fn dictionary_length(chunk: &ColumnChunkMetaData) -> usize {
+    let length =
+        chunk.dictionary_page_offset().map_or(0, |start| chunk.data_page_offset().saturating_sub(start));
+    usize::try_from(length).unwrap_or(0)
+}
+
+/// Whether all values are in the dictionary: no page has others.
+fn is_all_coded(chunk: &ColumnChunkMetaData) -> bool {
+    !chunk.encodings().any(|encoding| encoding == Encoding::DELTA_BINARY_PACKED)
 }
 
 /// Whether all known values of a column are zero.
@@ -200,10 +307,11 @@ fn key_value<'a>(metadata: &'a ParquetMetaData, key: &str) -> Option<&'a str> {
 impl Columns {
     /// Where the file has its columns, if it is ours and of a version that is read.
     fn of(metadata: &ParquetMetaData) -> Result<Self, Fault> {
-        let unit_ns = match key_value(metadata, FORMAT_KEY) {
+        let (unit_ns, is_current) = match key_value(metadata, FORMAT_KEY) {
             None => return Err("a Parquet file, but not of flow records"),
-            Some(VERSION) => UNIT_NS,
-            Some(VERSION_OF_NANOSECONDS) => 1,
+            Some(VERSION) => (UNIT_NS, true),
+            Some(VERSION_OF_WHOLE_COLUMNS) => (UNIT_NS, false),
+            Some(VERSION_OF_NANOSECONDS) => (1, false),
             Some(_) => return Err("flow records in the format of another version"),
         };
         const OTHER: Fault = "columns other than those of flow records";
@@ -221,7 +329,7 @@ impl Columns {
         if places[..=Field::IcmpCode.index()].iter().any(|(whole, _)| whole.is_none()) {
             return Err(OTHER);
         }
-        Ok(Self { places, unit_ns })
+        Ok(Self { places, unit_ns, is_current })
     }
 
     /// Smallest and largest value of a numeric column in a row group.
@@ -257,15 +365,16 @@ fn bounds_of(column: &ColumnChunkMetaData) -> Option<(u64, u64)> {
 fn sums(metadata: &ParquetMetaData, columns: usize) -> Result<Vec<Vec<u64>>, Fault> {
     let text = key_value(metadata, SUMS_KEY).unwrap_or("");
     let replaces = key_value(metadata, REPLACES_KEY).unwrap_or("");
+    let version = key_value(metadata, FORMAT_KEY).unwrap_or("");
     let groups = metadata.row_groups();
-    let texts = [VERSION, replaces, text];
-    // The version before did not sum itself.
-    let is_older = key_value(metadata, FORMAT_KEY) == Some(VERSION_OF_NANOSECONDS);
-    let footer = checksum::sum_of_footer(groups, &texts[usize::from(is_older)..]);
+    let texts = [version, replaces, text];
+    // The first of these versions did not sum itself.
+    let (texts, is_current) = (&texts[usize::from(version == VERSION_OF_NANOSECONDS)..], version == VERSION);
+    let footer = checksum::sum_of_footer(groups, texts, is_current);
     if key_value(metadata, FOOTER_KEY) != Some(format!("{footer:016x}").as_str()) {
         return Err("the checksum of its footer is wrong");
     }
-    checksum::read_sums(text, groups.len(), columns)
+    checksum::read_sums(text, groups.len(), if is_current { 2 * columns } else { columns })
 }
 
 fn row_group(

@@ -1,7 +1,7 @@
 //! Records written to a file and read back.
 
 use super::*;
-use crate::block::Block;
+use crate::block::{Block, Column, Spare};
 use crate::schema::COLUMNS;
 use crate::testing;
 use parquet::basic::{LogicalType, TimeUnit};
@@ -64,6 +64,41 @@ fn many_rows_over_several_pages() {
     assert!(!file.is_absent(0, Field::SrcAs));
 }
 
+/// Rows that were asked for alone are those of the whole column, also if its dictionary was read before.
+#[test]
+fn some_rows_of_a_column_are_those_of_all() {
+    fn value(column: &Column, row: usize) -> (Option<u64>, Option<std::net::IpAddr>) {
+        match column {
+            Column::Number(values) => (Some(values[row].into()), None),
+            Column::Wide(values) => (Some(values[row]), None),
+            Column::Address(addresses) => (None, addresses.get(row)),
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flows.parquet");
+    let mut chance = testing::Chance::new(23);
+    let mut records: Vec<FlowRecord> = (0..140_000).map(|_| testing::likely_record(&mut chance)).collect();
+    for place in (0..70_000).step_by(7) {
+        records[place] = testing::any_record(&mut chance);
+    }
+    write(&path, std::slice::from_ref(&records));
+    let file = FlowFile::open(&path).unwrap();
+    let mut spare = Spare::default();
+    for id in Field::STORED {
+        let all = file.column(0, *id, None, None, &mut Spare::default()).unwrap();
+        for (step, first) in [(1, 130_000), (2, 1), (50, 3), (9_000, 70_001), (100_000, 139_999)] {
+            let places: Vec<u32> = (first..140_000).step_by(step).collect();
+            for known in [None, file.dictionary(0, *id).unwrap()] {
+                let some = file.column(0, *id, Some(&places), known, &mut spare).unwrap();
+                for (row, place) in places.iter().enumerate() {
+                    let here = value(&some, row);
+                    assert_eq!(here, value(&all, *place as usize), "{} at {place}", id.name());
+                }
+            }
+        }
+    }
+}
+
 /// A file with damaged bytes is an error, or gives the written records.
 #[test]
 fn damaged_files_are_errors() {
@@ -109,7 +144,10 @@ fn one_flipped_bit_in_a_page_is_noticed_in_its_column_alone() {
         std::fs::write(&path, &bytes).unwrap();
         let file = FlowFile::open(&path).unwrap();
         for other in Field::STORED {
-            let what = file.column(0, *other).err().map(|error| error.to_string());
+            let what = file
+                .column(0, *other, None, None, &mut Spare::default())
+                .err()
+                .map(|error| error.to_string());
             assert_eq!(what.is_some(), *other == column.field, "{}: {what:?}", other.name());
             assert!(
                 what.is_none_or(
@@ -127,6 +165,25 @@ fn files_of_another_version_are_refused_in_words() {
     std::fs::write(&path, include_bytes!("testdata/version-2.parquet")).unwrap();
     let refusal = FlowFile::open(&path).unwrap_err().to_string();
     assert!(refusal.contains("flow records in the format of another version"), "{refusal}");
+}
+
+/// The version before had one checksum of a whole column, so its dictionaries are not looked at alone.
+#[test]
+fn files_of_the_version_before_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("flows.parquet");
+    let whole = include_bytes!("testdata/version-5.parquet");
+    std::fs::write(&path, whole).unwrap();
+    let records = read(&path).concat();
+    assert_eq!(records.len(), 248);
+    assert_eq!(records.iter().map(|record| record.counters.bytes).sum::<u64>(), 2 * 139_853);
+    let file = FlowFile::open(&path).unwrap();
+    assert!(file.dictionary(0, Field::Src).unwrap().is_none());
+    let (start, length) = file.place(0, Field::Src, false).unwrap();
+    let mut bytes = whole.to_vec();
+    bytes[(start + length / 2) as usize] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    assert!(FlowFile::open(&path).unwrap().column(0, Field::Src, None, None, &mut Spare::default()).is_err());
 }
 
 /// Names and types as other engines see them: only what all of them have.

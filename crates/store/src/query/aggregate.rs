@@ -35,6 +35,11 @@ pub(super) struct Grouping<'a> {
 /// The most bits of a single key whose sums are in an array.
 const DIRECT_BITS_MAX: u32 = 17;
 const UNSET: u32 = u32::MAX;
+/// Rows of few values add to sums of several sets in turn: an addition need not wait for that of the row before, which is
+/// often to the same value.
+const LANES: usize = 4;
+/// Values up to this are few.
+const LANES_CODES_MAX: u32 = 1 << 9;
 /// Rows whose keys are packed at a time: few enough for the keys to stay in a near cache.
 const PACKED_ROWS: usize = 4096;
 
@@ -141,7 +146,8 @@ fn aggregate_packed<'a, K: Packed>(
 ) -> Result<(Summed<'a>, Scanned), StoreError> {
     let seed = Seed::random();
     let make = || Groups::<K>::new(grouping, seed, query.keys_max);
-    let (parts, scanned) = scan(view, query, tasks(view), make, |groups, rows| groups.add(rows))?;
+    let (mut parts, scanned) = scan(view, query, tasks(view), make, |groups, rows| groups.add(rows))?;
+    parts.iter_mut().for_each(Groups::add_values);
     Ok((join(grouping, seed, parts, wrap), scanned))
 }
 
@@ -226,6 +232,8 @@ struct Groups<'a, K> {
     direct: Vec<u32>,
     /// For the current row group: sums by code.
     by_code: Vec<Sums>,
+    /// Sums by the value of a single key of few bits, as several sets (see [`LANES`]).
+    by_value: Vec<Sums>,
     /// For the current rows.
     packed: PackedRows<K>,
 }
@@ -298,6 +306,7 @@ impl<'a, K: Packed> Groups<'a, K> {
             live: Sums::default(),
             direct: Vec::new(),
             by_code: Vec::new(),
+            by_value: Vec::new(),
             packed: PackedRows::default(),
         }
     }
@@ -345,9 +354,12 @@ impl<'a, K: Packed> Groups<'a, K> {
     /// Numbers of the addresses in columns, by code; empty for other columns.
     fn numbers(&mut self, rows: &Rows<'_>, columns: &[Field]) -> Result<Vec<Vec<u32>>, StoreError> {
         let of = |id: &Field| match rows.block().column(*id)? {
-            Column::Address(addresses) => {
-                Ok(addresses.distinct.iter().map(|address| self.addresses.number(*address)).collect())
-            }
+            Column::Address(addresses) => Ok(addresses
+                .distinct
+                .parsed()
+                .iter()
+                .map(|address| self.addresses.number(*address))
+                .collect()),
             Column::Number(_) => Ok(Vec::new()),
             Column::Wide(_) => Err(no_key(*id)),
         };
@@ -373,13 +385,15 @@ impl<'a, K: Packed> Groups<'a, K> {
                 Column::Number(values) => {
                     // A damaged file may have larger values than the type allows.
                     let mask: u32 = (1 << self.grouping.keys[0].bits()) - 1;
-                    self.by_code.clear();
-                    self.by_code.resize(mask as usize + 1, Sums::default());
-                    let sums = &mut self.by_code;
+                    let codes = mask as usize + 1;
+                    let lanes = if mask < LANES_CODES_MAX { LANES } else { 1 };
+                    let sums = &mut self.by_value;
+                    sums.resize(codes * lanes, Sums::default());
+                    let mut lane = 0;
                     amounts.for_each(values, selected, |value, amount| {
-                        sums[(value & mask) as usize].add(amount);
+                        lane = (lane + codes) & (codes * lanes - 1);
+                        sums[lane + (value & mask) as usize].add(amount);
                     });
-                    self.add_codes(|_, code| code);
                 }
                 Column::Wide(_) => return Err(no_key(*id)),
             }
@@ -406,8 +420,22 @@ impl<'a, K: Packed> Groups<'a, K> {
         }
         match numbers {
             Some(numbers) => self.add_codes(|_, code| numbers[code as usize]),
-            None => self.add_codes(|known, code| known.number(addresses.distinct[code as usize])),
+            None => {
+                let distinct = addresses.distinct.parsed();
+                self.add_codes(|known, code| known.number(distinct[code as usize]));
+            }
         }
+    }
+
+    /// Adds the sums by value, when all rows have been added.
+    fn add_values(&mut self) {
+        let Some(codes) = self.grouping.keys.first().map(|key| 1 << key.bits()) else { return };
+        let mut sets = self.by_value.chunks(codes);
+        self.by_code = sets.next().map_or(Vec::new(), <[Sums]>::to_vec);
+        for set in sets {
+            self.by_code.iter_mut().zip(set).for_each(|(sum, other)| sum.add(*other));
+        }
+        self.add_codes(|_, code| code);
     }
 
     /// Adds the sums by code to those of the codes' values.

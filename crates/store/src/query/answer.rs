@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use thalweg_text::calendar::{SECOND_NS, format_time};
 
 use super::{Graph, Key, KeyValue, Scanned, Sums, Top};
-use crate::dataset::Skipped;
+use crate::dataset::{Skipped, Summary};
 use crate::live::Writing;
 
 impl Top {
@@ -72,6 +72,25 @@ impl Scanned {
             "cached_records": self.cached_records,
             "sampled": self.sampled,
             "sampling_unknown": self.sampling_unknown,
+            "skipped": self.skipped.to_json(),
+        })
+    }
+}
+
+impl Summary {
+    /// The contents of a dataset by their names.
+    pub fn to_json(&self) -> Value {
+        let span = self.span_ns.map(|(from, to)| [format_time(from), format_time(to)]);
+        json!({
+            "partitions": self.partitions,
+            "files": self.files,
+            "row_groups": self.row_groups,
+            "records": self.records,
+            "bytes": self.bytes,
+            "pending_records": self.pending_records,
+            "cached_records": self.cached_records,
+            "from": span.as_ref().map(|span| &span[0]),
+            "to": span.as_ref().map(|span| &span[1]),
             "skipped": self.skipped.to_json(),
         })
     }

@@ -48,6 +48,16 @@ pub struct Graph {
 }
 
 impl Graph {
+    /// Without records.
+    pub(super) fn empty(step_ns: Option<u64>) -> Self {
+        Self { step_ns: step_ns.unwrap_or(SECOND_NS), ..Self::default() }
+    }
+
+    /// The values that have lines.
+    pub(super) fn named(&self) -> Vec<Vec<KeyValue>> {
+        self.series.iter().filter_map(|series| series.key.clone()).collect()
+    }
+
     /// The beginnings of the steps, each with whether records exist for all of it; the first and last step
     /// are usually partial.
     pub fn steps(&self) -> impl Iterator<Item = (u64, bool)> + '_ {
@@ -66,33 +76,95 @@ const STEPS: u64 = 30;
 const STEP_LENGTHS_S: [u64; 14] =
     [1, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 604_800];
 
-impl View {
-    /// A readable length that divides what the window has into about thirty steps.
-    pub fn readable_step_ns(&self, window: Window) -> u64 {
-        let (from, to) = self.summary().span_ns.unwrap_or((0, 0));
-        let (from, to) = (from.max(window.from_ns), to.min(window.to_ns));
-        let wanted = to.saturating_sub(from) / SECOND_NS / STEPS;
-        let fitting = STEP_LENGTHS_S.into_iter().find(|length| *length >= wanted);
-        fitting.unwrap_or(wanted) * SECOND_NS
+/// A readable length that divides this time into about thirty steps.
+fn readable_step_ns(part: Window) -> u64 {
+    let wanted = part.to_ns.saturating_sub(part.from_ns) / SECOND_NS / STEPS;
+    let fitting = STEP_LENGTHS_S.into_iter().find(|length| *length >= wanted);
+    fitting.unwrap_or(wanted) * SECOND_NS
+}
+
+/// The steps of a graph.
+#[derive(Clone, Copy)]
+pub(super) struct Steps {
+    /// The part of the window with records.
+    window: Window,
+    pub(super) from_ns: u64,
+    pub(super) step_ns: u64,
+    pub(super) count: u64,
+}
+
+impl Steps {
+    /// Of this length, or a readable one. `None` if the window has nothing of the time with records.
+    pub(super) fn new(
+        span_ns: Option<(u64, u64)>,
+        window: Window,
+        step_ns: Option<u64>,
+    ) -> Result<Option<Self>, StoreError> {
+        let Some((from, to)) = span_ns else { return Ok(None) };
+        let window =
+            Window { from_ns: from.max(window.from_ns), to_ns: to.saturating_add(1).min(window.to_ns) };
+        if window.from_ns >= window.to_ns {
+            return Ok(None);
+        }
+        let step_ns = step_ns.unwrap_or_else(|| readable_step_ns(window)).max(1);
+        let from_ns = window.from_ns / step_ns * step_ns;
+        let count = (window.to_ns - from_ns).div_ceil(step_ns);
+        if count > STEPS_MAX {
+            return Err(StoreError::Query(format!("{count} steps are too many: choose a longer --step")));
+        }
+        Ok(Some(Self { window, from_ns, step_ns, count }))
+    }
+
+    /// A graph of lines without those that have no records.
+    pub(super) fn graph(self, mut series: Vec<Series>, totals: (Sums, Sums), scanned: Scanned) -> Graph {
+        series.retain(|series| series.total.flows > 0);
+        let Self { window, from_ns, step_ns, .. } = self;
+        let (covered, (total, live)) = ((window.from_ns, window.to_ns), totals);
+        Graph { from_ns, step_ns, covered, series, total, live, scanned }
     }
 }
 
-/// Sums up the records of a query by steps of `step_ns` and, if there are keys, by some of their values.
+/// The same graph of the other direction: source and destination, and ingress and egress, exchanged, with lines for the
+/// same values.
+pub fn reversed(
+    view: &View,
+    query: &Query,
+    keys: &[Key],
+    by: Metric,
+    answer: &Graph,
+) -> Result<Graph, StoreError> {
+    let is_deduplicated = query.dedup.is_some();
+    let (turned, keys) = query.turned(keys)?;
+    let turned = if is_deduplicated { turned.deduplicated(view)? } else { turned };
+    graph(view, &turned, &keys, by, Lines::These(&answer.named()), Some(answer.step_ns))
+}
+
+impl Query {
+    /// The question about the other direction, without deduplication.
+    pub(super) fn turned(&self, keys: &[Key]) -> Result<(Self, Vec<Key>), StoreError> {
+        let filter = self.filter.reversed();
+        let turned: Vec<Key> = keys.iter().map(|key| key.reversed()).collect();
+        if filter == self.filter && turned == keys {
+            let what = "the other direction is the same; name a direction in the key or the filter, such as `src` or `egress`";
+            return Err(StoreError::Query(what.to_owned()));
+        }
+        Ok((Self { filter, dedup: None, ..self.clone() }, turned))
+    }
+}
+
+/// Sums up the records of a query by steps of `step_ns`, or of a readable length, and, if there are keys, by some of their values.
 pub fn graph(
     view: &View,
     query: &Query,
     keys: &[Key],
     by: Metric,
     lines: Lines<'_>,
-    step_ns: u64,
+    step_ns: Option<u64>,
 ) -> Result<Graph, StoreError> {
-    let Some(window) = extent(view, query.window) else { return Ok(Graph { step_ns, ..Graph::default() }) };
-    let step_ns = step_ns.max(1);
-    let from_ns = window.from_ns / step_ns * step_ns;
-    let steps = (window.to_ns - from_ns).div_ceil(step_ns);
-    if steps > STEPS_MAX {
-        return Err(StoreError::Query(format!("{steps} steps are too many: choose a longer --step")));
-    }
+    let Some(steps) = Steps::new(view.summary().span_ns, query.window, step_ns)? else {
+        return Ok(Graph::empty(step_ns));
+    };
+    let Steps { from_ns, step_ns, count, .. } = steps;
     let (summed, scanned) = aggregate(view, query, Grouping { keys, steps: Some((from_ns, step_ns)) })?;
     // Only the largest keys get steps, since there may be millions of others.
     let mut totals: HashMap<u128, Sums> = HashMap::new();
@@ -109,8 +181,8 @@ pub fn graph(
         }
     };
     let places: HashMap<u128, usize> = named.iter().map(|(packed, _)| *packed).zip(0..).collect();
-    let mut series: Vec<Series> = named.into_iter().map(|(_, key)| empty(Some(key), steps)).collect();
-    let mut others = empty(None, steps);
+    let mut series: Vec<Series> = named.into_iter().map(|(_, key)| empty(Some(key), count)).collect();
+    let mut others = empty(None, count);
     summed.each(|packed, sums| {
         let (step, key) = summed.step(packed);
         let line = match places.get(&key) {
@@ -123,11 +195,8 @@ pub fn graph(
         }
     });
     others.total.add(summed.rest);
-    if others.total.flows > 0 {
-        series.push(others);
-    }
-    let covered = (window.from_ns, window.to_ns);
-    Ok(Graph { from_ns, step_ns, covered, series, total: summed.total, live: summed.live, scanned })
+    series.push(others);
+    Ok(steps.graph(series, (summed.total, summed.live), scanned))
 }
 
 /// The `count` largest keys, largest first.
@@ -150,16 +219,7 @@ fn largest(
     named.into_iter().map(|(_, packed, values)| (packed, values)).collect()
 }
 
-fn empty(key: Option<Vec<KeyValue>>, steps: u64) -> Series {
+/// A line of zeros.
+pub(super) fn empty(key: Option<Vec<KeyValue>>, steps: u64) -> Series {
     Series { key, total: Sums::default(), steps: vec![Sums::default(); steps as usize] }
-}
-
-/// The part of a window with records.
-fn extent(view: &View, window: Window) -> Option<Window> {
-    let files = view.files.iter().filter_map(|file| file.span());
-    let batches = view.batches.iter().flat_map(|batch| batch.records.iter());
-    let batches = batches.map(|record| (record.counters.last_ns, record.counters.last_ns));
-    let (from, to) = files.chain(batches).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?;
-    let part = Window { from_ns: from.max(window.from_ns), to_ns: to.saturating_add(1).min(window.to_ns) };
-    (part.from_ns < part.to_ns).then_some(part)
 }

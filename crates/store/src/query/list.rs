@@ -3,13 +3,14 @@
 use thalweg_flow::FlowRecord;
 
 use super::{Query, Scanned, scan, tasks};
+use crate::block::number;
 use crate::dataset::View;
 use crate::error::StoreError;
 use crate::rows::{Rows, Task};
 use thalweg_flow::fields::Field;
 
 /// The order of a list: by end, then by the other fields that differ.
-fn order(record: &FlowRecord) -> impl Ord + use<> {
+pub(super) fn order(record: &FlowRecord) -> impl Ord + use<> {
     (record.counters.last_ns, record.counters.first_ns, record.key, record.counters.bytes, record.end_reason)
 }
 
@@ -61,8 +62,10 @@ fn latest_rows(rows: &mut Rows<'_>, count: usize) -> Result<Vec<FlowRecord>, Sto
         places.retain(|row| ends[*row] >= least);
     }
     if let Task::Batch(batch) = rows.task {
-        return Ok(places.into_iter().map(|row| batch.records[row]).collect());
+        return Ok(places.into_iter().map(|row| batch.records[rows.place(row)]).collect());
     }
+    places.sort_unstable();
+    rows.pick(places.into_iter().map(number).collect());
     rows.need(Field::STORED)?;
-    places.into_iter().map(|row| rows.block().record(row)).collect()
+    (0..rows.len()).map(|row| rows.block().record(row)).collect()
 }

@@ -346,13 +346,19 @@ fn the_other_direction_exchanges_source_and_destination() {
     // The same values, in the order that they are asked in, the others together.
     let query = Query::new(Window::ALL, Filter::default());
     let largest =
-        graph(&world.view, &query, &[key("src-as")], Metric::Bytes, Lines::Largest(3), 7 * MINUTE_NS)
+        graph(&world.view, &query, &[key("src-as")], Metric::Bytes, Lines::Largest(3), Some(7 * MINUTE_NS))
             .unwrap();
     let mut values: Vec<_> = largest.series.iter().filter_map(|series| series.key.clone()).collect();
     values.reverse();
-    let chosen =
-        graph(&world.view, &query, &[key("src-as")], Metric::Bytes, Lines::These(&values), 7 * MINUTE_NS)
-            .unwrap();
+    let chosen = graph(
+        &world.view,
+        &query,
+        &[key("src-as")],
+        Metric::Bytes,
+        Lines::These(&values),
+        Some(7 * MINUTE_NS),
+    )
+    .unwrap();
     let mut series = largest.series;
     let named = values.len();
     series[..named].reverse();
@@ -367,7 +373,8 @@ fn graph_agrees_with_the_slow_reference() {
         for condition in CONDITIONS {
             let query = Query::new(window, Filter::parse(condition.0).unwrap());
             let answer =
-                graph(&world.view, &query, &[key], Metric::Bytes, Lines::Largest(3), 7 * MINUTE_NS).unwrap();
+                graph(&world.view, &query, &[key], Metric::Bytes, Lines::Largest(3), Some(7 * MINUTE_NS))
+                    .unwrap();
             let mut steps: BTreeMap<(Option<Vec<KeyValue>>, u64), Sums> = BTreeMap::new();
             let shown: Vec<_> = answer.series.iter().filter_map(|series| series.key.clone()).collect();
             for record in matching(&world, window, condition) {

@@ -39,7 +39,7 @@ fn small_files() -> Stopped {
     let partition = dataset::partitions(folder.path()).unwrap().remove(0).path;
     let files = dataset::open_all(&dataset::published(&partition).unwrap()).unwrap().files;
     assert_eq!(files.len(), 6);
-    let changes = Changes::new(folder.path(), 7);
+    let changes = Changes::new(folder.path(), 7, Table::new(folder.path(), false, || 0));
     Stopped { folder, records, changes, partition, files }
 }
 

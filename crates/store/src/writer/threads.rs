@@ -15,6 +15,7 @@ use crate::block::Block;
 use crate::dataset::{self, Temporary};
 use crate::error::StoreError;
 use crate::file::{FileWriter, ROW_GROUP_ROWS};
+use crate::iceberg::Table;
 use crate::space;
 use crate::upkeep::{Changes, Upkeep, recover};
 use thalweg_text::calendar::HOUR_NS;
@@ -159,6 +160,7 @@ impl Shared {
         self.keep_lock()?;
         space::check(&self.changes.root, self.options.retention.free_min)?;
         let mut files = self.write_files(batches)?;
+        let mut table = self.changes.table.lock();
         let bytes =
             files.iter().map(|file| fs::metadata(file.path()).map_or(0, |metadata| metadata.len())).sum();
         {
@@ -178,6 +180,11 @@ impl Shared {
         // The files have their names now and are not written again, even if the names are not on disk yet.
         let mut folders = files.iter().filter_map(|file| file.path().parent());
         let synced = folders.try_for_each(dataset::sync_folder);
+        let ends = batches.iter().flat_map(|batch| batch.iter()).map(|record| record.counters.last_ns);
+        if let Err(error) = table.commit(ends.map(|end_ns| end_ns / HOUR_NS), &[]) {
+            // Only the table lacks these records, until a later commit.
+            self.note_upkeep_failure(&error);
+        }
         self.note_written(batches.iter().map(|batch| batch.len() as u64).sum(), bytes);
         synced
     }
@@ -300,9 +307,11 @@ impl Shared {
                 let part = part.display();
                 self.options.notify.warn(&format!("{part}: its last writer did not end properly: {left}"));
             }
+            let mut table = Table::new(part, self.options.iceberg, self.options.now_ns);
+            table.follow()?;
             let (_, next_id) = recover(part)?;
             let ending = Arc::clone(&self.changes.ending);
-            let changes = Changes { ending, ..Changes::new(part, next_id) };
+            let changes = Changes { ending, ..Changes::new(part, next_id, table) };
             let now_ns = (self.options.now_ns)();
             done.add(&changes.retain(self.options.retention, now_ns, Some(&self.ages))?);
             done.add(&changes.compact()?);
@@ -333,7 +342,7 @@ impl Shared {
         }
     }
 
-    fn note_upkeep_failure(&self, error: &StoreError) {
+    pub(super) fn note_upkeep_failure(&self, error: &StoreError) {
         let mut state = self.state();
         state.status.errors += 1;
         state.status.last_error = Some(error.to_string());
@@ -341,7 +350,9 @@ impl Shared {
         drop(state);
         if tells {
             let root = self.changes.root.display();
-            self.options.notify.warn(&format!("files of {root} cannot be joined or removed: {error}"));
+            self.options
+                .notify
+                .warn(&format!("files of {root} cannot be joined, removed or put into its table: {error}"));
         }
     }
 }

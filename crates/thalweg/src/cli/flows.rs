@@ -19,11 +19,26 @@ pub(crate) struct FlowsArgs {
     /// Read files only; do not ask the dataset's writer for records that are not on disk yet
     #[arg(long, global = true)]
     pub(crate) no_live: bool,
+    /// Ask another program than a dataset: a router's console, http://HOST:PORT or https://.., or ClickHouse,
+    /// clickhouse://HOST:PORT/DATABASE.TABLE or clickhouse+tls://.. with ?user=NAME&password_file=FILE
+    #[arg(long, global = true, value_name = "URL", conflicts_with_all = ["data", "no_live"])]
+    pub(crate) url: Option<String>,
+    /// File with the console's token on its first line [default: the variable THALWEG_TOKEN, if it is set]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// Certificates of the authorities that sign that server's, in PEM [default: the system's]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) action: FlowsAction,
 }
 
 impl FlowsArgs {
+    /// What is asked, for messages.
+    pub(crate) fn place(&self) -> String {
+        self.url.clone().unwrap_or_else(|| self.folders())
+    }
+
     /// The datasets' folders, for messages.
     pub(crate) fn folders(&self) -> String {
         self.data.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", ")
@@ -229,6 +244,8 @@ Filters:
 macro_rules! top_examples {
     () => {
         "
+  thalweg flows --url https://router.example.net:8443 --token-file token top app --last 1h
+  thalweg flows --url clickhouse://192.0.2.1/flows top src,dst --last 1d
   thalweg flows top src --last 1h
   thalweg flows top src,dst,dst-port --by packets -n 20 --from 2026-11-22T05:00 --to 2026-11-22T06:00 udp"
     };

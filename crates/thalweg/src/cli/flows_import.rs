@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use thalweg_probe::{ExporterNames, ImportOptions, ImportSource, NamesError};
+use thalweg_probe::{ExporterNames, ImportOptions, ImportSource, NamesError, SnmpOptions};
 
 use super::enrich::EnrichArgs;
 use super::keep::KeepArgs;
@@ -18,6 +18,13 @@ pub(crate) struct FlowsImportArgs {
     /// File with names: lines `exporter ADDRESS NAME` and `interface ADDRESS NUMBER NAME DESCRIPTION`
     #[arg(long, value_name = "FILE")]
     pub(crate) names: Option<PathBuf>,
+    /// File with a community of SNMP (version 2c) on its first line: exporters that send here are asked for the names and
+    /// descriptions of their interfaces
+    #[arg(long, value_name = "FILE")]
+    pub(crate) snmp_community: Option<PathBuf>,
+    /// Port on which exporters answer
+    #[arg(long, value_name = "PORT", default_value_t = 161, requires = "snmp_community")]
+    pub(crate) snmp_port: u16,
     /// In captures, read only packets to this UDP or TCP port
     #[arg(long, value_name = "PORT")]
     pub(crate) port: Option<u16>,
@@ -50,22 +57,33 @@ impl FlowsImportArgs {
         if self.sources.iter().filter(is_stdin).count() > 1 {
             return Err("standard input (`-`) can be read only once".to_owned());
         }
-        if self.keep.are_given() && self.no_store {
+        if (self.keep.are_given() || self.keep.iceberg) && self.no_store {
             return Err(
-                "--keep, --keep-bytes and --keep-free need a dataset: leave out --no-store".to_owned()
+                "--keep, --keep-bytes, --keep-free and --iceberg need a dataset: leave out --no-store"
+                    .to_owned(),
             );
         }
         Ok(ImportOptions {
             sources: self.sources.clone(),
             names: self.names()?,
+            snmp: self.snmp()?,
             port: self.port,
             seconds: self.seconds,
             store: (!self.no_store).then(|| data.to_owned()),
             json: self.json.clone(),
             csv: self.csv.clone(),
             retention: self.keep.retention(),
+            iceberg: self.keep.iceberg,
             enrich: self.enrich.files(),
         })
+    }
+
+    fn snmp(&self) -> Result<Option<SnmpOptions>, String> {
+        let Some(path) = &self.snmp_community else { return Ok(None) };
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        let community = text.lines().next().unwrap_or_default().trim().to_owned();
+        Ok(Some(SnmpOptions { community, port: self.snmp_port }))
     }
 
     fn names(&self) -> Result<ExporterNames, String> {

@@ -1,4 +1,4 @@
-//! Retention: arguments of all commands that write a dataset.
+//! What becomes of a dataset: arguments of all commands that write one.
 
 use clap::Args;
 use thalweg_config::quantity;
@@ -16,6 +16,9 @@ pub(crate) struct KeepArgs {
     /// three options, the oldest records are removed
     #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Retention")]
     keep_free: Option<u64>,
+    /// Keep the dataset as a table of Apache Iceberg, too; one that is there is always kept
+    #[arg(long)]
+    pub(crate) iceberg: bool,
 }
 
 impl KeepArgs {

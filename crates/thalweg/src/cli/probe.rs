@@ -283,8 +283,10 @@ impl ProbeArgs {
         if self.key.contains(&KeyArg::None) && self.key.len() > 1 {
             return Err("--key none excludes other fields".to_owned());
         }
-        if self.keep.are_given() && self.store.is_none() {
-            return Err("--keep, --keep-bytes and --keep-free need a dataset: add --store DIR".to_owned());
+        if (self.keep.are_given() || self.keep.iceberg) && self.store.is_none() {
+            return Err(
+                "--keep, --keep-bytes, --keep-free and --iceberg need a dataset: add --store DIR".to_owned()
+            );
         }
         let has = |field| self.key.contains(&field);
         let meter = MeterOptions {
@@ -338,6 +340,7 @@ impl ProbeArgs {
             csv: self.csv.clone(),
             store: self.store.clone(),
             retention: self.keep.retention(),
+            iceberg: self.keep.iceberg,
             enrich: self.enrich.files(),
             alarms: self.alarms()?,
             ..ProbeOptions::new(input)

@@ -8,7 +8,6 @@ use std::sync::mpsc::sync_channel;
 use thalweg_store::live::{Followed, Writing};
 use thalweg_store::query::{Query, list};
 use thalweg_store::{Dataset, View, Window};
-use thalweg_text::calendar::format_time;
 use thalweg_text::units::counted;
 
 use super::failed;
@@ -44,23 +43,6 @@ pub(super) fn open(args: &FlowsArgs) -> Result<Dataset, Failure> {
         datasets.next().unwrap_or_else(|| Err(Failure::Usage("--data names no folder".to_owned())))?;
     datasets.try_for_each(|dataset| dataset.map(|dataset| all.add(dataset)))?;
     Ok(all)
-}
-
-/// After an empty answer, reports the time span of existing records to standard error.
-pub(super) fn report_empty(args: &FlowsArgs) -> Result<(), Failure> {
-    let (everything, _) = view(args, Window::ALL)?;
-    let text = match everything.summary().span_ns {
-        None => "note: no flows match: the dataset is empty".to_owned(),
-        Some((from, to)) => {
-            format!(
-                "note: no flows match; the data begins at {} and ends at {}",
-                format_time(from),
-                format_time(to)
-            )
-        }
-    };
-    let _ = writeln!(std::io::stderr(), "{text}");
-    Ok(())
 }
 
 /// Reports missing live records to standard error.
@@ -103,6 +85,11 @@ fn report_writer(writing: &Writing) {
 
 /// Prints records as they arrive, until all writers have ended.
 pub(super) fn follow(args: &FlowsArgs, query: &Query, mut lines: Lines) -> Result<(), Failure> {
+    if args.url.is_some() {
+        return Err(Failure::Usage(
+            "--follow reads a dataset's folder: run it where the records are written".to_owned(),
+        ));
+    }
     let follows = open(args)?.follow().map_err(failed)?;
     if follows.is_empty() {
         let what = format!("nobody writes {} now: there is nothing to follow", args.folders());

@@ -1,8 +1,8 @@
 //! `thalweg lab all`: runs the experiments behind the papers' claims, and gives a verdict on each claim.
 //!
 //! Each experiment is this program in a separate process, with its own folder below the report's. A failing
-//! experiment is reported, and the others continue. `--resume` uses results in such a folder instead of
-//! running the experiment again.
+//! experiment is reported, and the others continue. `--resume` uses results in such a folder instead of running the
+//! experiment again, if they are of this program and machine.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
-use serde_json::Value;
+use serde_json::{Value, json};
 use thalweg_lab::all::{self, Agenda, Outcome, Results, Task, Written};
 use thalweg_lab::claims::Step;
 use thalweg_lab::forwarding::is_root;
@@ -19,7 +19,7 @@ use thalweg_lab::noise::Noise;
 use thalweg_lab::report::{Origin, Report};
 
 use super::args::{LabRunArgs, number};
-use super::{command_line, failed, forwarding, show};
+use super::{command_line, command_line_of, failed, forwarding, show};
 use crate::Failure;
 use crate::cli::Format;
 use crate::progress::Steps;
@@ -46,7 +46,7 @@ pub(crate) struct LabAllArgs {
     /// Other programs to measure beside: those that are installed, or none
     #[arg(long, value_enum, value_name = "WHICH", default_value = "auto")]
     rivals: Rivals,
-    /// Keep the results in the folder, and run only what is missing
+    /// Keep the results in the folder that are of this program, machine and options, and run only what is missing
     #[arg(long)]
     pub(crate) resume: bool,
     /// Run nothing: compare the reports in these folders
@@ -88,11 +88,14 @@ pub(super) fn run(args: &LabAllArgs, format: Format) -> Result<(), Failure> {
         progress.at(0, &format!("pass {pass}: {name}{}", to_go(&agenda, begun)));
         let folder = folder_of(&folder, step, pass);
         let started = Instant::now();
+        let mut command = command(step, args, &folder)?;
         let ended = match written(&folder) {
-            Ok(found) if args.resume => Ended::Results(found["results"].clone()),
+            Ok(mut found) if args.resume && is_current(&found["origin"], &command) => {
+                Ended::Results(found["results"].take())
+            }
             _ if stop.load(Relaxed) => Ended::LeftOut("interrupted"),
             _ if step.root && !is_root() => Ended::LeftOut("needs root"),
-            _ => measure(step, args, &folder)?,
+            _ => measure(&mut command, &folder)?,
         };
         match ended {
             Ended::Results(found) => {
@@ -146,7 +149,8 @@ fn to_go(agenda: &Agenda, begun: Instant) -> String {
     }
 }
 
-fn measure(step: &Step, args: &LabAllArgs, folder: &Path) -> Result<Ended, Failure> {
+/// What measures a step.
+fn command(step: &Step, args: &LabAllArgs, folder: &Path) -> Result<Command, Failure> {
     let mut command = Command::new(forwarding::own_program()?);
     command.args(["lab", &step.experiment]).args(&step.arguments).arg("--output").arg(folder);
     if args.rivals == Rivals::None {
@@ -157,6 +161,18 @@ fn measure(step: &Step, args: &LabAllArgs, folder: &Path) -> Result<Ended, Failu
         // Passes replace repetitions.
         command.arg("--runs=1");
     }
+    Ok(command)
+}
+
+/// Whether results are those that a command would find now: of this program, here. The report has one origin for all.
+fn is_current(origin: &Value, command: &Command) -> bool {
+    let here = Origin::here(command_line_of(command.get_args()), "");
+    origin["commit"] == here.commit
+        && origin["command"] == here.command
+        && origin["machine"] == json!(here.machine)
+}
+
+fn measure(command: &mut Command, folder: &Path) -> Result<Ended, Failure> {
     let output = command.stdin(Stdio::null()).stdout(Stdio::null()).output().map_err(failed)?;
     if !output.status.success() {
         return Ok(Ended::Failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()));

@@ -10,6 +10,7 @@ mod namespace;
 mod router;
 
 mod control;
+mod delivery;
 mod demo;
 mod kernel;
 mod next_hops;

@@ -1,10 +1,13 @@
 //! The looking glass, read by structures as strict as those of Alice-LG.
 
 use std::collections::BTreeMap;
+use std::io::{BufReader, Write};
+use std::net::Shutdown;
+use std::sync::atomic::Ordering;
 
 use serde::Deserialize;
 
-use crate::client::{get, request};
+use crate::client::{self, connect, get, request};
 use crate::router::{Fixture, PREFIXES};
 
 #[derive(Deserialize)]
@@ -198,5 +201,55 @@ fn neighbors_can_be_hidden_and_nothing_else_is_served() {
     );
     assert!(read::<Routes>(&server, "/routes/protocol/r2").routes.is_empty());
     assert_eq!(get(server.glass(), "/api/v1/status").problem(), "not-found");
-    assert_eq!(request(server.glass(), "POST", "/status", &[], "").problem(), "wrong-method");
+}
+
+/// All of both forms.
+const PATHS: [&str; 17] = [
+    "/status",
+    "/protocols/bgp",
+    "/protocols/short",
+    "/routes/protocol/r1",
+    "/routes/table/master4",
+    "/routes/table/master6",
+    "/routes/table/master4/filtered",
+    "/routes/table/master6/filtered",
+    "/routes/prefix",
+    "/route/net/10.0.5.0/24",
+    "/routes/filtered/r1",
+    "/routes/noexport/r1",
+    "/summary",
+    "/neighbors",
+    "/rib",
+    "/rib/in",
+    "/rib/out",
+];
+
+#[test]
+fn what_is_wrong_is_refused_and_counted() {
+    let server = Fixture::open();
+    for path in PATHS {
+        for (kind, method, path, head) in [
+            ("wrong-method", "POST", path.to_owned(), None),
+            ("misdirected", "GET", path.to_owned(), Some("Host: evil.example")),
+            ("bad-request", "GET", "/routes/protocol/%zz".to_owned(), None),
+            ("bad-request", "GET", format!("/rib?as={path}"), None),
+        ] {
+            let answer = request(server.glass(), method, &path, head.as_slice(), "");
+            assert_eq!(answer.problem(), kind, "{method} {path} {head:?}");
+        }
+        let mut stream = connect(server.glass());
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n").as_bytes()).expect("sending");
+        stream.shutdown(Shutdown::Write).expect("closing");
+        assert!(
+            client::read(&mut BufReader::new(stream)).is_none_or(|answer| answer.status == 400),
+            "{path}"
+        );
+    }
+    assert_eq!(server.written.load(Ordering::Relaxed), 0, "the router was asked nothing");
+    let all = PATHS.len() as u64;
+    let problems = server.samples("thalweg_web_problems_total");
+    assert_eq!(
+        [problems["wrong-method"], problems["misdirected"], problems["bad-request"]],
+        [all, all, 2 * all]
+    );
 }

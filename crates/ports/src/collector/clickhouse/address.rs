@@ -27,7 +27,7 @@ pub struct ClickHouseAddress {
     pub has_tls: bool,
     /// The table, behind its database if it has one.
     pub table: String,
-    /// Who inserts; without it the server's `default`.
+    /// Who inserts or asks; without it the server's `default`.
     pub user: Option<String>,
     /// A file with the user's password. An address is in lists of processes and in logs, where none belongs.
     pub password_file: Option<PathBuf>,
@@ -41,8 +41,8 @@ impl ClickHouseAddress {
         text.starts_with(SCHEME) || text.starts_with(TLS_SCHEME)
     }
 
-    /// The lines of the header that say who inserts.
-    pub(super) fn credentials(&self) -> Result<String, CollectorError> {
+    /// The lines of the header that say who inserts or asks.
+    pub(crate) fn credentials(&self) -> Result<String, CollectorError> {
         let mut header = String::new();
         if let Some(user) = &self.user {
             header += &format!("X-ClickHouse-User: {user}\r\n");

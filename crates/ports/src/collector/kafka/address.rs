@@ -1,11 +1,14 @@
-//! The address of a topic: `kafka://HOST:PORT[,HOST:PORT...]/TOPIC[?KEY=VALUE[&KEY=VALUE...]]`.
+//! The address of a topic: `kafka://HOST:PORT[,HOST:PORT...]/TOPIC[?KEY=VALUE[&KEY=VALUE...]]`, with `kafka+tls://` for
+//! brokers with TLS.
 
 use crate::collector::CollectorError;
 use crate::collector::address::host_and_port;
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 const SCHEME: &str = "kafka://";
+const TLS_SCHEME: &str = "kafka+tls://";
 /// The usual port of brokers.
 const BROKER_PORT: u16 = 9092;
 /// Kafka's limit for names of topics.
@@ -44,6 +47,16 @@ pub enum Compression {
     None,
 }
 
+/// How a user proves who it is (SASL).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mechanism {
+    /// The password itself: only with TLS is it secret.
+    Plain,
+    ScramSha256,
+    #[default]
+    ScramSha512,
+}
+
 /// A topic and how to reach it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KafkaAddress {
@@ -57,12 +70,18 @@ pub struct KafkaAddress {
     pub compression: Compression,
     /// How long messages wait for others in their batch, in milliseconds.
     pub linger_ms: u32,
+    pub has_tls: bool,
+    /// Who writes; without it nobody is named.
+    pub user: Option<String>,
+    /// A file with the user's password. An address is in lists of processes and in logs, where none belongs.
+    pub password_file: Option<PathBuf>,
+    pub mechanism: Mechanism,
 }
 
 impl KafkaAddress {
     /// Whether the text begins like such an address.
     pub fn is_meant_by(text: &str) -> bool {
-        text.starts_with(SCHEME)
+        text.starts_with(SCHEME) || text.starts_with(TLS_SCHEME)
     }
 
     /// Brokers in the format of Kafka clients: `host:port,[address]:port`.
@@ -75,7 +94,7 @@ impl KafkaAddress {
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<(), (usize, &'static str)> {
-        const KEYS: &str = "format=, acks=, compression= or linger_ms=";
+        const KEYS: &str = "format=, acks=, compression=, linger_ms=, user=, password_file= or mechanism=";
         let at = key.len() + 1;
         match key {
             "format" => {
@@ -95,6 +114,19 @@ impl KafkaAddress {
             "linger_ms" => {
                 let linger = value.parse().ok().filter(|linger| *linger <= LINGER_MS_MAX);
                 self.linger_ms = linger.ok_or((at, "milliseconds, 0 to 10000"))?;
+            }
+            "user" if !value.is_empty() => self.user = Some(value.to_owned()),
+            "user" => return Err((at, "a user's name")),
+            "password_file" if !value.is_empty() => self.password_file = Some(value.into()),
+            "password_file" => return Err((at, "a file with the password on its first line")),
+            "mechanism" => {
+                let words = [
+                    ("plain", Mechanism::Plain),
+                    ("scram-sha-256", Mechanism::ScramSha256),
+                    ("scram-sha-512", Mechanism::ScramSha512),
+                ];
+                self.mechanism =
+                    one_of(value, &words).ok_or((at, "plain, scram-sha-256 or scram-sha-512"))?;
             }
             _ => return Err((0, KEYS)),
         }
@@ -117,11 +149,13 @@ impl FromStr for KafkaAddress {
             column: text[..at].chars().count() + 1,
             expected,
         };
-        let rest = text.strip_prefix(SCHEME).ok_or_else(|| error(0, "kafka://HOST:PORT/TOPIC"))?;
+        let has_tls = text.starts_with(TLS_SCHEME);
+        let scheme = if has_tls { TLS_SCHEME } else { SCHEME };
+        let rest = text.strip_prefix(scheme).ok_or_else(|| error(0, "kafka://HOST:PORT/TOPIC"))?;
         let (place, parameters) = rest.split_once('?').unwrap_or((rest, ""));
         let (brokers, topic) = place
             .split_once('/')
-            .ok_or_else(|| error(SCHEME.len() + place.len(), "a slash and a topic behind the brokers"))?;
+            .ok_or_else(|| error(scheme.len() + place.len(), "a slash and a topic behind the brokers"))?;
         let mut address = Self {
             text: text.to_owned(),
             brokers: Vec::new(),
@@ -130,8 +164,12 @@ impl FromStr for KafkaAddress {
             acks: Acks::default(),
             compression: Compression::default(),
             linger_ms: LINGER_MS,
+            has_tls,
+            user: None,
+            password_file: None,
+            mechanism: Mechanism::default(),
         };
-        let mut at = SCHEME.len();
+        let mut at = scheme.len();
         for broker in brokers.split(',') {
             let read = host_and_port(broker, BROKER_PORT);
             address.brokers.push(read.map_err(|(inside, expected)| error(at + inside, expected))?);
@@ -150,6 +188,9 @@ impl FromStr for KafkaAddress {
                 .set(key, value)
                 .map_err(|(inside, expected)| error((at + inside).min(text.len()), expected))?;
             at += parameter.len() + 1;
+        }
+        if address.user.is_some() != address.password_file.is_some() {
+            return Err(error(scheme.len() + place.len(), "both user= and password_file=, or neither"));
         }
         Ok(address)
     }
@@ -184,6 +225,10 @@ mod tests {
         assert_eq!((address.format, address.acks), (MessageFormat::Protobuf, Acks::Nobody));
         assert_eq!((address.compression, address.linger_ms), (Compression::None, 5));
         assert_eq!(address.to_string(), text);
+        let text = "kafka+tls://b/t?user=probe&password_file=/etc/p&mechanism=plain";
+        let address: KafkaAddress = text.parse().unwrap();
+        assert_eq!((address.has_tls, address.user.as_deref()), (true, Some("probe")));
+        assert_eq!((address.password_file, address.mechanism), (Some("/etc/p".into()), Mechanism::Plain));
     }
 
     #[test]
@@ -206,6 +251,9 @@ mod tests {
             ("kafka://a:1/t?acks=2", 20, "all"),
             ("kafka://a:1/t?linger_ms=-1", 25, "milliseconds"),
             ("kafka://a:1/t?linger=1", 15, "linger_ms="),
+            ("kafka://a:1/t?user=", 20, "name"),
+            ("kafka://a:1/t?user=x", 14, "password_file="),
+            ("kafka+tls://a:1/t?mechanism=gssapi", 29, "scram-sha-512"),
         ] {
             match text.parse::<KafkaAddress>() {
                 Err(CollectorError::Address { column: told, expected, .. }) => {

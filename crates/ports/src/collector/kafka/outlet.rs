@@ -3,10 +3,10 @@
 //! librdkafka has its own threads for brokers; nothing here waits for them. A record that it has received
 //! stays in `flight`, under a number that returns with the delivery report.
 
-use super::{Acks, Compression, KafkaAddress, KafkaOptions};
+use super::{Acks, Compression, KafkaAddress, KafkaOptions, Mechanism};
 use crate::collector::life::{Life, Session};
 use crate::collector::report::{Connection, Loss, Shared};
-use crate::collector::{CollectorError, Encode, Input, TIMEOUT};
+use crate::collector::{CollectorError, Encode, Input, TIMEOUT, TlsOptions};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use parking_lot::Mutex;
 use rdkafka::ClientContext;
@@ -99,11 +99,9 @@ impl Outlet {
         options: KafkaOptions,
         shared: Arc<Shared>,
     ) -> Result<Self, CollectorError> {
-        let client = client_config(address, options.retry_max);
-        let producer = producer(&client).map_err(|error| CollectorError::Kafka {
-            collector: address.to_string(),
-            reason: error.to_string(),
-        })?;
+        let mut client = client_config(address, options.retry_max);
+        secure(&mut client, address, &options.tls)?;
+        let producer = producer(&client).map_err(|error| failed(address, error.to_string()))?;
         let life = Life::open(options.spool.as_ref(), shared)?;
         let now = Instant::now();
         Ok(Self {
@@ -408,6 +406,52 @@ fn client_config(address: &KafkaAddress, retry_max: Duration) -> ClientConfig {
         .set("reconnect.backoff.max.ms", retry_max.max(RETRY_MIN).as_millis().to_string())
         .set("socket.keepalive.enable", "true");
     client
+}
+
+/// Adds who the brokers must be, and who we are.
+fn secure(client: &mut ClientConfig, address: &KafkaAddress, tls: &TlsOptions) -> Result<(), CollectorError> {
+    client.set(
+        "security.protocol",
+        match (address.has_tls, &address.user) {
+            (false, None) => "plaintext",
+            (false, Some(_)) => "sasl_plaintext",
+            (true, None) => "ssl",
+            (true, Some(_)) => "sasl_ssl",
+        },
+    );
+    if address.has_tls {
+        if tls.server_name.is_some() {
+            return Err(failed(
+                address,
+                "brokers have the names of their addresses: --tls-name is not for them".to_owned(),
+            ));
+        }
+        let Some(authorities) = &tls.authorities else {
+            let reason = "no file of authorities: expected the certificates that brokers' are signed by";
+            return Err(CollectorError::Tls { reason: reason.to_owned() });
+        };
+        client.set("ssl.ca.location", authorities.display().to_string());
+        if let Some((certificate, key)) = &tls.identity {
+            client.set("ssl.certificate.location", certificate.display().to_string());
+            client.set("ssl.key.location", key.display().to_string());
+        }
+    }
+    if let (Some(user), Some(path)) = (&address.user, &address.password_file) {
+        let mechanism = match address.mechanism {
+            Mechanism::Plain => "PLAIN",
+            Mechanism::ScramSha256 => "SCRAM-SHA-256",
+            Mechanism::ScramSha512 => "SCRAM-SHA-512",
+        };
+        let password = std::fs::read_to_string(path)
+            .map_err(|source| CollectorError::PasswordFile { path: path.clone(), source })?;
+        client.set("sasl.mechanisms", mechanism).set("sasl.username", user);
+        client.set("sasl.password", password.lines().next().unwrap_or_default());
+    }
+    Ok(())
+}
+
+fn failed(address: &KafkaAddress, reason: String) -> CollectorError {
+    CollectorError::Kafka { collector: address.to_string(), reason }
 }
 
 fn producer(client: &ClientConfig) -> Result<BaseProducer<Reports>, KafkaError> {
