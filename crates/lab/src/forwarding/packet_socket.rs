@@ -167,6 +167,21 @@ pub(crate) struct PacketReceiver {
     frame: Vec<u8>,
 }
 
+/// Keeps the kernel stamping what arrives, as long as it lives. The kernel begins some time after the first socket that
+/// wants stamps; a frame that arrives before that is stamped when it is read.
+#[derive(Debug)]
+pub(crate) struct Stamping {
+    _socket: OwnedFd,
+}
+
+impl Stamping {
+    pub(crate) fn begin(interface: &str) -> io::Result<Self> {
+        let socket = open(interface, 0)?;
+        set(&socket, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1i32)?;
+        Ok(Self { _socket: socket })
+    }
+}
+
 /// When a frame arrived, and its length; the bytes are in [`PacketReceiver::frame`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {

@@ -24,7 +24,7 @@ use super::frame::{FrameMaker, FrameSize, Stamp, fault_of, stamp_of};
 use super::latency::SAMPLES_MAX;
 use super::method::Trial;
 use super::namespace::{Counter, Namespace};
-use super::packet_socket::{BATCH, PacketReceiver, PacketSender};
+use super::packet_socket::{BATCH, PacketReceiver, PacketSender, Stamping};
 use super::topology::{DIRECT_PORTS, ROUTER_MACS, SINK_MAC, TESTER_MACS, TESTER_PORTS, Topology};
 use crate::cpu_time::thread_cpu_s;
 use crate::workload::frames::{Endpoint, ends_of};
@@ -191,6 +191,7 @@ pub struct Tester<'a> {
     softirq: Vec<PathBuf>,
     stop: &'a AtomicBool,
     trial: u16,
+    _stamping: Stamping,
 }
 
 /// What was sent, and its cost.
@@ -226,7 +227,9 @@ impl<'a> Tester<'a> {
         let mut sender = sending.0.inside(|| PacketSender::open(sending.1, size.bytes()))?;
         (0..BATCH).for_each(|at| maker.lay_out(sender.frame_mut(at)));
         let counter = Counter::open(receiving.0, receiving.1)?;
-        Ok(Self { way, receiving, sender, maker, counter, softirq: softirq_threads(), stop, trial: 0 })
+        let stamping = receiving.0.inside(|| Stamping::begin(receiving.1))?;
+        let softirq = softirq_threads();
+        Ok(Self { way, receiving, sender, maker, counter, softirq, stop, trial: 0, _stamping: stamping })
     }
 
     /// Runs a trial. `subject_cpu_s` returns the processor time of the router's processes so far.
