@@ -233,7 +233,7 @@ impl Builder<'_> {
         let wanted = (members.len().ilog2() + 1).min(BITS_MAX);
         for part in Part::ALL {
             let width = self.bits[part as usize];
-            let mut sizes = [false; 1 + u128::BITS as usize];
+            let mut sizes = [false; 129]; // widths of u128, 0 too
             for &member in members {
                 let (first, last) = self.areas[member as usize][part as usize];
                 sizes[(u128::BITS - (last - first).leading_zeros()) as usize] = true;
