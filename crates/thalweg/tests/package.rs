@@ -281,7 +281,7 @@ set -x
 kill $!
 
 sed -i '/^# \[bgp\]/,/^$/ s/^# //' /etc/thalweg/router.toml
-printf '[flows]\nstore = "/var/lib/thalweg/flows"\n[control]\nread_socket = "/run/thalweg/read.sock"\n' >>/etc/thalweg/router.toml
+printf '[flows]\nstore = "/var/lib/thalweg/flows"\n' >>/etc/thalweg/router.toml
 ip netns exec client ping -q -i 0.01 198.51.100.2 >pinged &
 pinging=$!
 kill -KILL "$(of MainPID)"
@@ -295,20 +295,6 @@ thalweg show ports | grep -q lan
 thalweg show bgp rib
 thalweg show flow-cache
 systemd-analyze security --no-pager --threshold=26 thalweg >security || { cat security; exit 1; }
-
-# The API as a service of its own, which may only read.
-printf '[web]\nlisten = "127.0.0.1:8081"\n' >/etc/thalweg/web.toml
-systemctl start thalweg-web
-set +x
-until bash -c 'exec 3<>/dev/tcp/127.0.0.1/8081
-    printf "GET /api/v1/status HTTP/1.0\r\nHost: localhost\r\n\r\n" >&3
-    grep -q uptime_s <&3'; do
-    systemctl is-active thalweg-web
-    sleep 0.1
-done
-set -x
-rm /etc/thalweg/web.toml
-systemctl stop thalweg-web
 kill -STOP "$(of MainPID)"
 until_is NRestarts 2
 until_is ActiveState active
