@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde_json::{Map, Value};
 
@@ -171,14 +171,16 @@ impl Table {
                 read_list(list)?.iter().map(|manifest| name_of(Path::new(&manifest.path)).to_owned()),
             );
         }
-        for path in dataset::folder(&folder)? {
-            let name = name_of(&path);
+        // Ages are told from the newest file, so that a clock that is set removes nothing in use.
+        let files = dataset::folder(&folder)?;
+        let modified = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+        let newest = files.iter().filter_map(|path| modified(path)).max();
+        for path in &files {
+            let name = name_of(path);
             let is_ours = [METADATA, AVRO, dataset::TEMPORARY].iter().any(|end| name.ends_with(end));
-            let modified = fs::metadata(&path).and_then(|metadata| metadata.modified());
-            let is_old = modified
-                .is_ok_and(|at| SystemTime::now().duration_since(at).is_ok_and(|passed| passed >= age));
-            if is_ours && is_old && !used.contains(name) {
-                fs::remove_file(&path).map_err(StoreError::io("remove", &path))?;
+            let passed = newest.zip(modified(path)).and_then(|(newest, at)| newest.duration_since(at).ok());
+            if is_ours && !used.contains(name) && passed.is_some_and(|passed| passed >= age) {
+                fs::remove_file(path).map_err(StoreError::io("remove", path))?;
             }
         }
         Ok(())
