@@ -23,7 +23,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -172,15 +171,16 @@ impl Table {
                 read_list(list)?.iter().map(|manifest| name_of(Path::new(&manifest.path)).to_owned()),
             );
         }
-        let now_s = (self.now_ns)() / 1_000_000_000;
-        for path in dataset::folder(&folder)? {
-            let name = name_of(&path);
+        // Ages are told from the newest file, so that a clock that is set removes nothing in use.
+        let files = dataset::folder(&folder)?;
+        let modified = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+        let newest = files.iter().filter_map(|path| modified(path)).max();
+        for path in &files {
+            let name = name_of(path);
             let is_ours = [METADATA, AVRO, dataset::TEMPORARY].iter().any(|end| name.ends_with(end));
-            let made_s = fs::metadata(&path).map(|metadata| metadata.mtime()).ok();
-            let made_s = made_s.and_then(|made_s| u64::try_from(made_s).ok());
-            let is_old = made_s.is_some_and(|made_s| now_s.saturating_sub(made_s) >= age.as_secs());
-            if is_ours && is_old && !used.contains(name) {
-                fs::remove_file(&path).map_err(StoreError::io("remove", &path))?;
+            let passed = newest.zip(modified(path)).and_then(|(newest, at)| newest.duration_since(at).ok());
+            if is_ours && !used.contains(name) && passed.is_some_and(|passed| passed >= age) {
+                fs::remove_file(path).map_err(StoreError::io("remove", path))?;
             }
         }
         Ok(())
