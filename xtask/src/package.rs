@@ -77,6 +77,8 @@ fn build(root: &Path, folder: &Path, options: &Options) -> Result<PathBuf, Strin
     let flags =
         mapped.iter().flatten().map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()));
     println!("==> {} in {}", options.package, folder.display());
+    // What a package has beyond the default build.
+    let features: &[&str] = if options.package == PROGRAM { &["--features", "kafka"] } else { &[] };
     let status = cargo_command()
         .current_dir(&source)
         .env("CARGO_TARGET_DIR", &target)
@@ -85,6 +87,7 @@ fn build(root: &Path, folder: &Path, options: &Options) -> Result<PathBuf, Strin
         .env("THALWEG_COMMIT", commit.trim())
         .env("SOURCE_DATE_EPOCH", date.trim())
         .args(["build", "--locked", "--package", &options.package, "--profile", &options.profile])
+        .args(features)
         .status()
         .map_err(|error| format!("cargo did not start: {error}"))?;
     if !status.success() {
