@@ -93,18 +93,17 @@ impl Request {
     /// Whether it may change anything, or shows what packets contain.
     pub fn needs_operator(&self) -> bool {
         match self {
-            Self::Reload
-            | Self::Stop { .. }
-            | Self::Capture(_)
-            | Self::Packets(PacketRequest::NatClear(_) | PacketRequest::FirewallClear(_)) => true,
-            Self::Bgp(request) => matches!(
-                request,
-                BgpRequest::Refresh { .. }
-                    | BgpRequest::Reset { .. }
-                    | BgpRequest::Shutdown { .. }
-                    | BgpRequest::Start { .. }
-            ),
-            _ => false,
+            Self::Reload | Self::Stop { .. } | Self::Capture(_) => true,
+            Self::Forwarding
+            | Self::Fib { .. }
+            | Self::FibRoutes(_)
+            | Self::Vrfs
+            | Self::Status
+            | Self::Config
+            | Self::Received(_)
+            | Self::CompareConfig => false,
+            Self::Bgp(request) => request.changes(),
+            Self::Packets(request) => request.changes(),
         }
     }
 

@@ -70,6 +70,25 @@ pub enum BgpRequest {
     },
 }
 
+impl BgpRequest {
+    /// Whether it changes anything.
+    pub(super) fn changes(&self) -> bool {
+        match self {
+            Self::Refresh { .. } | Self::Reset { .. } | Self::Shutdown { .. } | Self::Start { .. } => true,
+            Self::Neighbors
+            | Self::Neighbor { .. }
+            | Self::Routes(_)
+            | Self::Route { .. }
+            | Self::Rib
+            | Self::Rpki
+            | Self::Vrps { .. }
+            | Self::UpdateGroups
+            | Self::Memory
+            | Self::Functions => false,
+        }
+    }
+}
+
 /// Selects routes. Empty: all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

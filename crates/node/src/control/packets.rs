@@ -55,6 +55,33 @@ pub enum PacketRequest {
     },
 }
 
+impl PacketRequest {
+    /// Whether it changes anything.
+    pub(super) fn changes(&self) -> bool {
+        match self {
+            Self::NatClear(_) | Self::FirewallClear(_) => true,
+            Self::AccessLists
+            | Self::Policers
+            | Self::Ports
+            | Self::Counters
+            | Self::Neighbors
+            | Self::GatewayChecks
+            | Self::VirtualRouters
+            | Self::Standby
+            | Self::Queues
+            | Self::NatSessions(_)
+            | Self::NatBlocks(_)
+            | Self::NatCounters
+            | Self::FirewallStates(_)
+            | Self::FirewallRules
+            | Self::FirewallSets
+            | Self::FirewallCounters
+            | Self::FlowCache
+            | Self::TracePacket { .. } => false,
+        }
+    }
+}
+
 /// A port, as [`PacketRequest::Ports`] shows it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PortView {
