@@ -42,7 +42,10 @@ impl Options {
 pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     let folder = root.join("target/package");
     let [one, another] = PLACES.map(|place| folder.join(place));
-    let (one, other) = (build(root, &one, options)?, build(root, &another, options)?);
+    // The same for both, whatever is committed meanwhile.
+    let commit = git(root, &["rev-parse", "HEAD"])?;
+    let build = |folder| build(root, folder, commit.trim(), options);
+    let (one, other) = (build(&one)?, build(&another)?);
     let read = |path: &Path| fs::read(path).map_err(|error| format!("{}: {error}", path.display()));
     if let Some(difference) = difference(&read(&one)?, &read(&other)?) {
         return Err(format!("{} and {} differ {difference}", one.display(), other.display()));
@@ -64,12 +67,12 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     }
 }
 
-/// Builds the last commit in a folder; returns the binary.
-fn build(root: &Path, folder: &Path, options: &Options) -> Result<PathBuf, String> {
-    let source = planted::copy(root, &folder.join(SOURCE))?;
+/// Builds a commit in a folder; returns the binary.
+fn build(root: &Path, folder: &Path, commit: &str, options: &Options) -> Result<PathBuf, String> {
+    let source = planted::copy(root, &folder.join(SOURCE), commit)?;
     let target = folder.join("target");
-    let commit = git(root, &["rev-parse", "--short=12", "HEAD"])?;
-    let date = git(root, &["log", "-1", "--format=%ct"])?;
+    let name = git(root, &["rev-parse", "--short=12", commit])?;
+    let date = git(root, &["log", "-1", "--format=%ct", commit])?;
     let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
     let home = home.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cargo")));
     // The folder has the source and what build scripts write.
@@ -84,7 +87,7 @@ fn build(root: &Path, folder: &Path, options: &Options) -> Result<PathBuf, Strin
         .env("CARGO_TARGET_DIR", &target)
         .env("CARGO_INCREMENTAL", "0")
         .env("CARGO_ENCODED_RUSTFLAGS", flags.collect::<Vec<_>>().join("\x1f"))
-        .env("THALWEG_COMMIT", commit.trim())
+        .env("THALWEG_COMMIT", name.trim())
         .env("SOURCE_DATE_EPOCH", date.trim())
         .args(["build", "--locked", "--package", &options.package, "--profile", &options.profile])
         .args(features)

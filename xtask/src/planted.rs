@@ -60,7 +60,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
         return Err(format!("there is no xtask/planted/{unknown}.patch"));
     }
     let wanted = |fault: &&Fault| options.names.is_empty() || options.names.contains(&fault.name);
-    let copy = copy(root, &root.join("target/planted/copy"))?;
+    let commit = git(root, &["rev-parse", "HEAD"])?;
+    let copy = copy(root, &root.join("target/planted/copy"), commit.trim())?;
     let mut missed = Vec::new();
     println!("{:<32} {:>6} {:>7}  {:<42} what is wrong", "fault", "seed", "s", "broken invariant");
     for fault in all.iter().filter(wanted) {
@@ -85,15 +86,14 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<(), String> {
     }
 }
 
-/// Copies the last commit to a folder.
-pub(crate) fn copy(root: &Path, copy: &Path) -> Result<PathBuf, String> {
+/// Copies a commit to a folder.
+pub(crate) fn copy(root: &Path, copy: &Path, commit: &str) -> Result<PathBuf, String> {
     let path = copy.display().to_string();
     if copy.join("Cargo.toml").is_file() {
-        let commit = git(root, &["rev-parse", "HEAD"])?;
-        git(copy, &["checkout", "--quiet", "--force", "--detach", commit.trim()])?;
+        git(copy, &["checkout", "--quiet", "--force", "--detach", commit])?;
     } else {
         git(root, &["worktree", "prune"])?;
-        git(root, &["worktree", "add", "--quiet", "--detach", &path, "HEAD"])?;
+        git(root, &["worktree", "add", "--quiet", "--detach", &path, commit])?;
     }
     Ok(copy.to_owned())
 }
