@@ -158,7 +158,12 @@ fn exchange(socket: &UdpSocket, community: &str, behind: &[u32]) -> io::Result<V
 }
 
 #[cfg(test)]
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+#[cfg(test)]
 mod tests {
+    use super::common::{in_namespace, ip};
     use super::*;
     use std::process::{Child, Command, Stdio};
 
@@ -183,9 +188,17 @@ mod tests {
             .collect()
     }
 
-    /// An agent of net-snmp names this machine's interfaces as the kernel does, and as its own client prints them.
+    /// An agent of net-snmp names interfaces as the kernel does, and as its own client prints them. In a namespace, whose
+    /// interfaces no other test makes.
     #[test]
     fn an_agent_says_what_the_kernel_calls_them() {
+        in_namespace("snmp::tests::an_agent_says_what_the_kernel_calls_them", || {
+            ip("link add west type veth peer name east");
+            an_agent_is_asked();
+        });
+    }
+
+    fn an_agent_is_asked() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("snmpd.conf");
         std::fs::write(&path, "rocommunity secret 127.0.0.1\n").expect("it can be written");
@@ -199,7 +212,7 @@ mod tests {
             .stderr(Stdio::null())
             .spawn();
         let Ok(_agent) = agent.map(Agent) else {
-            println!("SKIPPED an_agent_says_what_the_kernel_calls_them: no snmpd (Debian: snmpd, snmp)");
+            thalweg_testdata::skipped("no snmpd (Debian: snmpd, snmp)");
             return;
         };
         let address = SocketAddr::from(([127, 0, 0, 1], port));
@@ -220,7 +233,9 @@ mod tests {
                 .map_or(*number, |text| text.trim().parse().expect("a number"));
             assert_eq!(found[&number].name, Name::of(name));
         }
-        assert!(names.contains(&"lo".to_owned()), "{names:?}");
+        for name in ["lo", "east", "west"] {
+            assert!(names.iter().any(|one| one == name), "{names:?}");
+        }
         // By the thread, and with another community.
         let known = InterfaceNames::start("secret".to_owned(), port).expect("a thread");
         let interfaces_of = |known: &InterfaceNames| known.of(address.ip()).filter(|found| !found.is_empty());

@@ -150,6 +150,8 @@ fn the_wall_clock_jumps() {
 
     let server = socket(&site, OUTSIDE, "198.51.100.2:7000");
     let (busy, silent) = (socket(&site, OFFICE, "10.1.0.2:0"), socket(&site, OFFICE, "10.1.0.2:0"));
+    // No session is idle for longer than since now.
+    let begun = std::time::Instant::now();
     let (seen_of_busy, seen_of_silent) = (there_and_back(&busy, &server), there_and_back(&silent, &server));
     let listener =
         site.within(&site.namespace(OUTSIDE), || TcpListener::bind("198.51.100.2:7001").expect("a port"));
@@ -159,8 +161,6 @@ fn the_wall_clock_jumps() {
     for socket in [&client, &stream] {
         socket.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
     }
-    // How long the silent session has been idle, and how much time has really passed.
-    let begun = std::time::Instant::now();
     let mut records = Records::default();
 
     for (jumps, hours) in (1..).zip(JUMPS_HOURS) {
