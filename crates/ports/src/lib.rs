@@ -25,6 +25,9 @@ pub mod kernel;
 pub mod live;
 mod mrt;
 mod names;
+#[cfg(all(test, target_os = "linux"))]
+#[path = "../tests/common/mod.rs"]
+mod namespace;
 mod output;
 mod slab_pool;
 #[cfg(target_os = "linux")]

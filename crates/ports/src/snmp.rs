@@ -158,13 +158,9 @@ fn exchange(socket: &UdpSocket, community: &str, behind: &[u32]) -> io::Result<V
 }
 
 #[cfg(test)]
-#[path = "../tests/common/mod.rs"]
-mod common;
-
-#[cfg(test)]
 mod tests {
-    use super::common::{in_namespace, ip};
     use super::*;
+    use crate::namespace::{in_namespace, ip};
     use std::process::{Child, Command, Stdio};
 
     struct Agent(Child);

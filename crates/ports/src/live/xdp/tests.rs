@@ -2,8 +2,6 @@
 //!
 //! A veth cannot show what only a card has (zero-copy, a driver that sleeps), so that is not tested.
 
-#[path = "../../../tests/common/mod.rs"]
-mod common;
 mod leases;
 mod veth;
 
@@ -16,7 +14,7 @@ use thalweg_wire::{MacAddr, checksum, testing};
 
 use super::*;
 use crate::live::{NotTaken, PortRx};
-use common::{in_namespace, ip};
+use crate::namespace::{in_namespace, ip};
 use veth::{FarEnd, is_readable, veth};
 
 /// The type of the tests' frames: for local experiments (IEEE 802, clause 9.2.3).

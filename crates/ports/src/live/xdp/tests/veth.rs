@@ -10,7 +10,7 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
 
 use super::super::interface::Interface;
-use super::common::ip;
+use crate::namespace::ip;
 
 /// All frames, as the argument of a packet socket: in network order.
 const ALL: u16 = (libc::ETH_P_ALL as u16).to_be();
