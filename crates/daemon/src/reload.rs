@@ -17,7 +17,7 @@ use thalweg_config::{
     BgpConfig, ConfigErrors, ConfigSource, ControlConfig, Diagnostic, ErrorKind, LearnedAddress, Places,
     RouterConfig, SystemConfig, WebConfig,
 };
-use thalweg_node::speaker::{PreparedBgp, Speaker};
+use thalweg_node::speaker::{PreparedBgp, Speaker, release_memory};
 
 use crate::error::ConfigurationError;
 use crate::identity::Identity;
@@ -83,6 +83,8 @@ impl Configurations {
             }
             service::notify(&service::reloading());
             let reloaded = this.reload();
+            // Each reload is of another thread, and the allocator keeps for each thread what it has freed: without this
+            // every reload might add the size of all tables.
             release_memory();
             service::notify(service::READY);
             reloaded
@@ -171,14 +173,6 @@ impl Configurations {
             these.iter().filter(|each| !those.contains(each)).cloned().collect()
         };
         Ok(Some(Learned { come: only_in(&taken, &before), gone: only_in(&before, &taken), refused }))
-    }
-}
-
-/// Gives back what the former tables had. Each reload is of another thread, and the allocator keeps for each thread what
-/// it has freed: without this every reload might add the size of all tables.
-fn release_memory() {
-    if let Err(error) = thalweg_exec::release_free_memory() {
-        tracing::warn!("cannot start the thread that returns free memory to the system: {error}");
     }
 }
 

@@ -13,11 +13,11 @@
 
 pub mod render;
 
+use crate::forwarding::attempts::{Attempts, attempts};
 use crate::forwarding::latency::Percentiles;
 use crate::forwarding::subject::{Label, Subject, Task, has_program};
 use crate::forwarding::topology::{TESTER_ADDRESSES, Topology};
 use crate::forwarding::{ForwardingError, wait};
-use crate::rounds::{RunOptions, Turn};
 use crate::stats::Summary;
 use serde::Serialize;
 use std::io::{self, ErrorKind, Read, Write};
@@ -146,25 +146,12 @@ pub fn run(
     stop: &AtomicBool,
     step: &mut dyn FnMut(usize, usize, &str),
 ) -> Result<Outcome, ForwardingError> {
-    let mut runs: Vec<Vec<Run>> = routers.iter().map(|_| Vec::new()).collect();
-    let mut left_out: Vec<Option<String>> = vec![None; routers.len()];
-    let order = RunOptions { runs: options.runs, warm_ups: 0, seed: options.seed };
-    order.rounds(routers.len(), |Turn { at, done, total, .. }| {
-        let label = routers[at].label();
-        step(done, total, &label.to_string());
-        if left_out[at].is_some() {
-            return Ok(());
-        }
-        match once(&mut routers[at], options, stop) {
-            Ok(new) => runs[at].extend(new),
-            Err(ForwardingError::Interrupted) => return Err(ForwardingError::Interrupted),
-            Err(error) => left_out[at] = Some(format!("{label}: {error}")),
-        }
-        Ok(())
-    })?;
     let labels: Vec<Label> = routers.iter().map(Router::label).collect();
+    let names: Vec<String> = labels.iter().map(Label::to_string).collect();
+    let once = |at: usize| once(&mut routers[at], options, stop);
+    let Attempts { runs, left_out } = attempts((options.runs, options.seed), &names, step, once)?;
+    let runs: Vec<Vec<Run>> = runs.into_iter().map(|rounds| rounds.into_iter().flatten().collect()).collect();
     let cells = sum_up(&labels, &runs, &options.loads);
-    let left_out: Vec<String> = left_out.into_iter().flatten().collect();
     if cells.is_empty() {
         return Err(ForwardingError::Nothing(left_out));
     }

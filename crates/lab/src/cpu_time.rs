@@ -1,4 +1,7 @@
-//! Processor time of the calling thread, and of the whole process.
+//! Processor time of the calling thread, of the whole process, and of another thread or process.
+
+use std::fs;
+use std::path::Path;
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -10,4 +13,9 @@ pub(crate) fn thread_cpu_s() -> f64 {
 pub(crate) fn process_cpu_s() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Nanoseconds on a core of a thread, or of a process's first one, given its folder in `/proc`.
+pub(crate) fn ran_ns(task: &Path) -> Option<u64> {
+    fs::read_to_string(task.join("schedstat")).ok()?.split_whitespace().next()?.parse().ok()
 }

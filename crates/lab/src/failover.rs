@@ -20,9 +20,9 @@ mod stream;
 
 pub use router::RouterKind;
 
+use crate::forwarding::attempts::{Attempts, attempts};
 use crate::forwarding::subject::has_program;
 use crate::forwarding::{ForwardingError, wait};
-use crate::rounds::{RunOptions, Turn};
 use crate::stats::Summary;
 use connections::{CONNECTIONS, Connections};
 use router::Router;
@@ -165,24 +165,10 @@ pub fn run(
         options.routers.iter().flat_map(|router| options.failures.iter().map(|each| (*router, *each)));
     let cells: Vec<(RouterKind, Failure)> =
         pairs.filter(|(router, failure)| router.meets(*failure)).collect();
-    let mut runs: Vec<Vec<Run>> = cells.iter().map(|_| Vec::new()).collect();
-    let mut left_out: Vec<Option<String>> = vec![None; cells.len()];
-    let order = RunOptions { runs: options.runs, warm_ups: 0, seed: options.seed };
-    order.rounds(cells.len(), |Turn { at, done, total, .. }| {
-        let (router, failure) = cells[at];
-        step(done, total, &format!("{router}, {failure}"));
-        if left_out[at].is_some() {
-            return Ok(());
-        }
-        match once(router, failure, options, stop) {
-            Ok(run) => runs[at].push(run),
-            Err(ForwardingError::Interrupted) => return Err(ForwardingError::Interrupted),
-            Err(error) => left_out[at] = Some(format!("{router}, {failure}: {error}")),
-        }
-        Ok(())
-    })?;
+    let names: Vec<String> = cells.iter().map(|(router, failure)| format!("{router}, {failure}")).collect();
+    let once = |at: usize| once(cells[at].0, cells[at].1, options, stop);
+    let Attempts { runs, left_out } = attempts((options.runs, options.seed), &names, step, once)?;
     let results = cells.iter().zip(&runs).filter_map(|(cell, runs)| sum_up(*cell, runs)).collect::<Vec<_>>();
-    let left_out: Vec<String> = left_out.into_iter().flatten().collect();
     if results.is_empty() {
         return Err(ForwardingError::Nothing(left_out));
     }

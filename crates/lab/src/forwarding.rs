@@ -27,6 +27,7 @@
 
 pub mod ablation;
 pub mod application;
+pub(crate) mod attempts;
 pub mod experiment;
 pub mod frame;
 pub mod latency;

@@ -22,6 +22,7 @@ mod schedule;
 
 pub use schedule::Schedule;
 
+use crate::forwarding::attempts::{Attempts, attempts};
 use crate::forwarding::experiment::verify;
 use crate::forwarding::frame::FrameSize;
 use crate::forwarding::latency::Percentiles;
@@ -31,7 +32,6 @@ use crate::forwarding::subject::{Label, Subject, Task};
 use crate::forwarding::tester::{Offer, Tagged, Tester, Way, mask_for};
 use crate::forwarding::topology::Topology;
 use crate::forwarding::{ForwardingError, wait};
-use crate::rounds::{RunOptions, Turn};
 use crate::stats::{Summary, shuffle};
 use others::beside_others;
 use serde::Serialize;
@@ -183,29 +183,17 @@ pub fn run(
     stop: &AtomicBool,
     step: &mut dyn FnMut(usize, usize, &str),
 ) -> Result<Outcome, ForwardingError> {
-    let mut runs: Vec<Vec<Run>> = routers.iter().map(|_| Vec::new()).collect();
-    let mut left_out: Vec<Option<String>> = vec![None; routers.len()];
-    let order = RunOptions { runs: options.runs, warm_ups: 0, seed: options.seed };
     let mut rng = XorShift64Star::new(options.seed);
-    order.rounds(routers.len(), |Turn { at, done, total, .. }| {
-        let label = routers[at].label().clone();
-        step(done, total, &label.to_string());
-        if left_out[at].is_some() {
-            return Ok(());
-        }
+    let labels: Vec<Label> = routers.iter().map(|router| router.label().clone()).collect();
+    let names: Vec<String> = labels.iter().map(Label::to_string).collect();
+    let once = |at: usize| {
         let mut loads = options.loads.clone();
         shuffle(&mut loads, &mut rng);
-        match once(routers[at].as_mut(), &loads, options, stop) {
-            Ok(new) => runs[at].push(new),
-            Err(ForwardingError::Interrupted) => return Err(ForwardingError::Interrupted),
-            Err(error) => left_out[at] = Some(format!("{label}: {error}")),
-        }
-        Ok(())
-    })?;
-    let measured: Vec<(Label, Vec<Run>)> =
-        routers.iter().map(|router| router.label().clone()).zip(runs).collect();
+        once(routers[at].as_mut(), &loads, options, stop)
+    };
+    let Attempts { runs, left_out } = attempts((options.runs, options.seed), &names, step, once)?;
+    let measured: Vec<(Label, Vec<Run>)> = labels.into_iter().zip(runs).collect();
     let cells = sum_up(&measured, &options.loads);
-    let left_out: Vec<String> = left_out.into_iter().flatten().collect();
     if cells.is_empty() {
         return Err(ForwardingError::Nothing(left_out));
     }

@@ -20,10 +20,10 @@ mod streams;
 pub use streams::Received;
 
 use crate::forwarding::ForwardingError;
+use crate::forwarding::attempts::{Attempts, attempts};
 use crate::forwarding::latency::Percentiles;
 use crate::forwarding::subject::{Label, Task};
 use crate::forwarding::topology::Topology;
-use crate::rounds::{RunOptions, Turn};
 use crate::stats::Summary;
 use serde::Serialize;
 use shaper::{QueueTimes, Shaper};
@@ -150,27 +150,12 @@ pub fn run(
     stop: &AtomicBool,
     step: &mut dyn FnMut(usize, usize, &str),
 ) -> Result<Outcome, ForwardingError> {
-    let mut runs: Vec<Vec<Run>> = shapers.iter().map(|_| Vec::new()).collect();
-    let mut left_out: Vec<Option<String>> = vec![None; shapers.len()];
-    let order = RunOptions { runs: options.runs, warm_ups: 0, seed: options.seed };
-    order.rounds(shapers.len(), |Turn { at, done, total, .. }| {
-        let shaper = shapers[at].as_mut();
-        let label = shaper.subject().label().clone();
-        step(done, total, &label.to_string());
-        if left_out[at].is_some() {
-            return Ok(());
-        }
-        match once(shaper, options, stop) {
-            Ok(run) => runs[at].push(run),
-            Err(ForwardingError::Interrupted) => return Err(ForwardingError::Interrupted),
-            Err(error) => left_out[at] = Some(format!("{label}: {error}")),
-        }
-        Ok(())
-    })?;
     let labels: Vec<Label> = shapers.iter_mut().map(|shaper| shaper.subject().label().clone()).collect();
+    let names: Vec<String> = labels.iter().map(Label::to_string).collect();
+    let once = |at: usize| once(shapers[at].as_mut(), options, stop);
+    let Attempts { runs, left_out } = attempts((options.runs, options.seed), &names, step, once)?;
     let cells: Vec<QosResult> =
         labels.iter().zip(&runs).flat_map(|(label, runs)| sum_up(label, runs, options)).collect();
-    let left_out: Vec<String> = left_out.into_iter().flatten().collect();
     if cells.is_empty() {
         return Err(ForwardingError::Nothing(left_out));
     }

@@ -70,6 +70,7 @@ use thalweg_config::BgpConfig;
 pub use best_path::BestPathTo;
 pub use export_queue::RouteReader;
 pub(crate) use groups::view_of;
+pub use memory::release_memory;
 pub use network::{ByteStream, Incoming, Network};
 pub use observer::SessionObserver;
 pub(crate) use origins::ViewOrigins;

@@ -7,6 +7,7 @@ mod pages;
 mod read;
 mod write;
 
+pub(crate) use encode::zigzag;
 pub(crate) use read::FlowFile;
 pub(crate) use write::FileWriter;
 

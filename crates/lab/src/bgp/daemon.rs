@@ -11,6 +11,7 @@ use super::functions::FunctionTimes;
 use super::message::path_hash;
 use super::scenario::Scenario;
 use crate::cores::Cores;
+use crate::cpu_time::ran_ns;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::fs::{self, File};
 use std::io;
@@ -323,11 +324,7 @@ pub(crate) fn usage_without(process: &Path, thread: Option<Pid>) -> Usage {
     let own = thread.map(|thread| thread.as_raw_nonzero().to_string());
     let threads = fs::read_dir(process.join("task")).into_iter().flatten().flatten();
     let threads = threads.filter(|entry| own.as_deref().is_none_or(|own| entry.file_name() != own));
-    let ran_ns = threads.filter_map(|thread| {
-        let text = fs::read_to_string(thread.path().join("schedstat")).ok()?;
-        text.split_whitespace().next()?.parse::<u64>().ok()
-    });
-    let cpu_s = ran_ns.sum::<u64>() as f64 / 1e9;
+    let cpu_s = threads.filter_map(|thread| ran_ns(&thread.path())).sum::<u64>() as f64 / 1e9;
     let status = fs::read_to_string(process.join("status")).unwrap_or_default();
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or_default();
     let kib: u64 = peak.trim().trim_end_matches("kB").trim().parse().unwrap_or(0);

@@ -26,7 +26,7 @@ use super::method::Trial;
 use super::namespace::{Counter, Namespace};
 use super::packet_socket::{BATCH, PacketReceiver, PacketSender, Stamping};
 use super::topology::{DIRECT_PORTS, ROUTER_MACS, SINK_MAC, TESTER_MACS, TESTER_PORTS, Topology};
-use crate::cpu_time::thread_cpu_s;
+use crate::cpu_time::{ran_ns, thread_cpu_s};
 use crate::workload::frames::{Endpoint, ends_of};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::BTreeMap;
@@ -358,9 +358,7 @@ impl<'a> Tester<'a> {
     }
 
     fn softirq_cpu_s(&self) -> f64 {
-        let ran_ns =
-            |path: &PathBuf| fs::read_to_string(path).ok()?.split_whitespace().next()?.parse::<u64>().ok();
-        self.softirq.iter().filter_map(ran_ns).sum::<u64>() as f64 / 1e9
+        self.softirq.iter().filter_map(|thread| ran_ns(thread)).sum::<u64>() as f64 / 1e9
     }
 }
 
@@ -414,13 +412,13 @@ fn is_full(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock || error.raw_os_error() == Some(libc::ENOBUFS)
 }
 
-/// The statistics files of the kernel's softirq threads.
+/// The folders of the kernel's softirq threads.
 fn softirq_threads() -> Vec<PathBuf> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
     let is_softirq = |process: &PathBuf| {
         fs::read_to_string(process.join("comm")).is_ok_and(|name| name.starts_with("ksoftirqd/"))
     };
-    processes.filter(is_softirq).map(|process| process.join("schedstat")).collect()
+    processes.filter(is_softirq).collect()
 }
 
 pub(crate) fn real_time_ns() -> u64 {

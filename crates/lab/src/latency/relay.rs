@@ -4,13 +4,13 @@
 //! Its times are what this machine adds by waking a thread; no program that sleeps between packets is below them. A relay
 //! that holds each frame back for a given time is the experiment's own test: the time must show up.
 
+use crate::cpu_time::ran_ns;
 use crate::forwarding::ForwardingError;
 use crate::forwarding::frame::FrameSize;
 use crate::forwarding::packet_socket::{PacketReceiver, PacketSender};
 use crate::forwarding::subject::{Label, Subject, Task};
 use crate::forwarding::tester::{real_time_ns, send_all};
 use crate::forwarding::topology::{ROUTER_MACS, ROUTER_PORTS, SINK_MAC, Topology};
-use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 use thalweg_exec::{Priority, Rank};
+use thalweg_wire::checksum::ChecksumDelta;
 use thalweg_wire::ethernet::HEADER_BYTES as ETHERNET;
 
 /// Its name in results.
@@ -78,10 +79,8 @@ impl Subject for Relay {
 
     fn cpu_s(&self) -> f64 {
         let thread = self.thread.as_ref().map(|(_, shared)| shared.thread.load(Ordering::Relaxed));
-        let path = thread.map(|thread| PathBuf::from(format!("/proc/self/task/{thread}/schedstat")));
-        let text = path.and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
-        let ran_ns: Option<u64> = text.split_whitespace().next().and_then(|word| word.parse().ok());
-        ran_ns.unwrap_or(0) as f64 / 1e9
+        let task = thread.map(|thread| PathBuf::from(format!("/proc/self/task/{thread}")));
+        task.and_then(|task| ran_ns(&task)).unwrap_or(0) as f64 / 1e9
     }
 
     fn tear_down(&mut self) {
@@ -122,15 +121,17 @@ fn relay(
     Ok(())
 }
 
-/// Does what a router does to a frame's headers (RFC 1624 for the sum).
+/// Does what a router does to a frame's headers.
 fn pass_on(frame: &mut [u8]) {
     let Some(header) = frame.first_chunk_mut::<{ CHECKSUM_AT + 2 }>() else { return };
     header[..6].copy_from_slice(&SINK_MAC.0);
     header[6..12].copy_from_slice(&ROUTER_MACS[1].0);
+    let word = |header: &[u8], at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+    let (old, sum) = (word(header, TTL_AT), word(header, CHECKSUM_AT));
     header[TTL_AT] = header[TTL_AT].saturating_sub(1);
-    let sum = u16::from_be_bytes([header[CHECKSUM_AT], header[CHECKSUM_AT + 1]]);
-    let (sum, carried) = sum.overflowing_add(0x0100);
-    header[CHECKSUM_AT..].copy_from_slice(&(sum + u16::from(carried)).to_be_bytes());
+    let mut change = ChecksumDelta::default();
+    change.replace_u16(old, word(header, TTL_AT));
+    header[CHECKSUM_AT..].copy_from_slice(&change.apply(sum).to_be_bytes());
 }
 
 #[cfg(test)]

@@ -49,6 +49,13 @@ impl GiveBack {
     }
 }
 
+/// Returns freed memory to the system, where the load is low.
+pub fn release_memory() {
+    if let Err(error) = thalweg_exec::release_free_memory() {
+        tracing::warn!("cannot start the thread that returns free memory to the system: {error}");
+    }
+}
+
 impl Speaker {
     /// Runs one pass.
     pub(super) fn give_back(&self) {
@@ -76,10 +83,8 @@ impl Speaker {
             (first..end).for_each(|stripe| self.interner.sweep_stripe(stripe));
             state.stripe = Some(end).filter(|end| *end < stripes);
         }
-        if state.is_due(paths, announced + gone)
-            && let Err(error) = thalweg_exec::release_free_memory()
-        {
-            tracing::warn!("cannot start the thread that returns free memory to the system: {error}");
+        if state.is_due(paths, announced + gone) {
+            release_memory();
         }
     }
 }

@@ -151,7 +151,9 @@ impl Datagrams {
             self.pace.as_ref().map_or(self.together_max, |pace| pace.messages_max().min(self.together_max));
         while self.exporter.poll_train(&mut train, TRAIN_BYTES_MAX, messages_max) {
             self.wait_for_turn();
-            self.wait_for_room(train.messages().count());
+            if let Some(pace) = &mut self.pace {
+                pace.wait(train.messages().count());
+            }
             let is_train = train.bytes().len() > train.message_bytes();
             if is_train && self.send_together(&train).is_ok() {
                 self.report.sent += train.amount();
@@ -238,13 +240,6 @@ impl Datagrams {
         if heard.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
             self.note_refused();
             self.shared.set_report(&self.report);
-        }
-    }
-
-    fn wait_for_room(&mut self, messages: usize) {
-        if let Some(pace) = &mut self.pace {
-            pace.wait(messages);
-            self.report.datagrams_dropped = pace.dropped();
         }
     }
 

@@ -1,8 +1,15 @@
 //! Errors of collectors.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use thalweg_flow::export::ExportOptionsError;
+
+/// The password on the first line of a file.
+pub(super) fn password(path: &Path) -> Result<String, CollectorError> {
+    let text = std::fs::read_to_string(path);
+    let text = text.map_err(|source| CollectorError::PasswordFile { path: path.to_path_buf(), source })?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
+}
 
 /// Why a collector is not available. Displays as a sentence that says what was expected.
 #[derive(Debug, thiserror::Error)]

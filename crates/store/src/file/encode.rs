@@ -519,7 +519,8 @@ fn varint(mut value: u64, out: &mut Vec<u8>) {
     out.push(value as u8);
 }
 
-fn zigzag(value: i64, out: &mut Vec<u8>) {
+/// A signed number of seven bits a byte, the lowest first.
+pub(crate) fn zigzag(value: i64, out: &mut Vec<u8>) {
     varint((value << 1 ^ value >> 63) as u64, out);
 }
 

@@ -4,6 +4,8 @@
 
 use xxhash_rust::xxh3::xxh3_128;
 
+use crate::file::zigzag;
+
 /// What is wrong with bytes.
 pub(super) type Fault = &'static str;
 
@@ -18,12 +20,7 @@ pub(super) struct Encoder(Vec<u8>);
 impl Encoder {
     /// A number of 32 or 64 bits.
     pub(super) fn number(&mut self, value: i64) {
-        let mut zigzag = (value << 1 ^ value >> 63).cast_unsigned();
-        while zigzag >= 0x80 {
-            self.0.push(zigzag.to_le_bytes()[0] | 0x80);
-            zigzag >>= 7;
-        }
-        self.0.push(zigzag.to_le_bytes()[0]);
+        zigzag(value, &mut self.0);
     }
 
     pub(super) fn boolean(&mut self, value: bool) {

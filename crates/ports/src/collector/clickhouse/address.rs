@@ -3,6 +3,7 @@
 
 use crate::collector::CollectorError;
 use crate::collector::address::host_and_port;
+use crate::collector::error::password;
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -48,11 +49,10 @@ impl ClickHouseAddress {
             header += &format!("X-ClickHouse-User: {user}\r\n");
         }
         if let Some(path) = &self.password_file {
-            let failed = |source| CollectorError::PasswordFile { path: path.clone(), source };
-            let password = std::fs::read_to_string(path).map_err(failed)?;
-            let password = password.lines().next().unwrap_or_default();
-            if !is_header_text(password) {
-                return Err(failed(std::io::Error::other("expected printable characters on the first line")));
+            let password = password(path)?;
+            if !is_header_text(&password) {
+                let source = std::io::Error::other("expected printable characters on the first line");
+                return Err(CollectorError::PasswordFile { path: path.clone(), source });
             }
             header += &format!("X-ClickHouse-Key: {password}\r\n");
         }

@@ -4,6 +4,7 @@
 //! stays in `flight`, under a number that returns with the delivery report.
 
 use super::{Acks, Compression, KafkaAddress, KafkaOptions, Mechanism};
+use crate::collector::error::password;
 use crate::collector::life::{Life, Session};
 use crate::collector::report::{Connection, Loss, Shared};
 use crate::collector::{CollectorError, Encode, Input, TIMEOUT, TlsOptions};
@@ -442,10 +443,8 @@ fn secure(client: &mut ClientConfig, address: &KafkaAddress, tls: &TlsOptions) -
             Mechanism::ScramSha256 => "SCRAM-SHA-256",
             Mechanism::ScramSha512 => "SCRAM-SHA-512",
         };
-        let password = std::fs::read_to_string(path)
-            .map_err(|source| CollectorError::PasswordFile { path: path.clone(), source })?;
         client.set("sasl.mechanisms", mechanism).set("sasl.username", user);
-        client.set("sasl.password", password.lines().next().unwrap_or_default());
+        client.set("sasl.password", password(path)?);
     }
     Ok(())
 }
