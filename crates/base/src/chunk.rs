@@ -109,7 +109,8 @@ impl Chunk {
         // Nobody else has the slab: a chunk is not split before it has packets.
         let (buffer, home) = Arc::get_mut(&mut self.slab).map(Slab::take).unwrap_or_default();
         let packets = std::mem::take(&mut self.packets);
-        let mut builder = ChunkBuilder { buffer, packets, used: 0, takes_merged: false, home };
+        let mut builder =
+            ChunkBuilder { buffer, packets, used: 0, end: usize::MAX, takes_merged: false, home };
         parser.parse(&mut builder);
         let mut parsed = builder.finish(self.sequence, self.first_packet_number, self.clock_ns);
         parsed.admitted_ns = self.admitted_ns;
@@ -558,6 +559,8 @@ pub struct ChunkBuilder {
     buffer: Vec<u8>,
     packets: Vec<Packet>,
     used: usize,
+    /// Where the part of the buffer ends that may be filled.
+    end: usize,
     takes_merged: bool,
     home: Option<Arc<dyn SlabHome>>,
 }
@@ -570,7 +573,14 @@ impl ChunkBuilder {
 
     /// Makes a builder over a buffer that returns to its pool when the chunk is gone.
     pub fn from_home(buffer: Vec<u8>, home: Arc<dyn SlabHome>) -> Self {
-        Self { buffer, packets: home.take_list(), used: 0, takes_merged: false, home: Some(home) }
+        Self {
+            buffer,
+            packets: home.take_list(),
+            used: 0,
+            end: usize::MAX,
+            takes_merged: false,
+            home: Some(home),
+        }
     }
 
     /// Makes a builder over its own memory, for preloaded input and tests.
@@ -579,6 +589,7 @@ impl ChunkBuilder {
             buffer: vec![0; capacity_bytes],
             packets: Vec::new(),
             used: 0,
+            end: usize::MAX,
             takes_merged: false,
             home: None,
         }
@@ -601,9 +612,15 @@ impl ChunkBuilder {
         }
     }
 
+    /// Lets frames take up only this many bytes of the buffer, headroom included.
+    pub fn fill_up_to(&mut self, bytes: usize) {
+        self.end = bytes;
+    }
+
     /// The buffer to fill. Bytes of frames already named may be overwritten, but still belong to them.
     pub fn buffer_mut(&mut self) -> &mut [u8] {
-        &mut self.buffer
+        let end = self.end.min(self.buffer.len());
+        &mut self.buffer[..end]
     }
 
     /// Grows the buffer to at least this size and keeps its content.

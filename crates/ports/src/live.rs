@@ -39,6 +39,7 @@ mod membership;
 mod merge;
 #[cfg(target_os = "linux")]
 pub mod packet;
+mod passing;
 #[cfg(target_os = "linux")]
 pub mod reopen;
 pub mod segment;

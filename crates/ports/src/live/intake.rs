@@ -162,6 +162,11 @@ impl Intake {
         Ok(self.done(Pushed::Yes, 1, bytes + tags))
     }
 
+    /// Whether a frame is held.
+    pub(super) fn is_holding(&self) -> bool {
+        self.held.is_some()
+    }
+
     /// Passes on the next piece of the held frame; `None` if none is held.
     pub(super) fn take_held(&mut self, mtu: usize, to: &mut Destination<'_>) -> Option<Took> {
         let Held { bytes, vlan, checksum, segments } = self.held.as_mut()?;

@@ -13,8 +13,9 @@
 //!   is an option, [`SourceOptions::gather`]: at more than 100,000 packets a second, a source without packets
 //!   sleeps a little instead of waking for each one.
 //! - **Fair.** Each round begins one port after the last round did, and each ready port gets an equal share of a
-//!   chunk before any port gets more. A port that fills chunk after chunk by itself keeps the others waiting for at
-//!   most [`ASK_ALL_EVERY`] chunks.
+//!   chunk before any port gets more. After a chunk that left packets behind, all ports are asked.
+//! - **Chunks end by time.** A chunk has no more bytes than take [`pace::SPAN_NS`] as far as the last ones tell
+//!   (`source/pace.rs`), so that a packet that arrives next does not wait for much longer.
 //! - **Bounded.** Chunks lie in a fixed number of slabs. If all are in flight, `next_chunk` waits for one; the
 //!   ports' rings then fill up and count the frames they lose.
 //! - **Polls ports that cannot announce packets** ([`PortRx::is_polled`]): without a pause for [`SPIN_FOR`] after
@@ -35,11 +36,13 @@ use std::time::{Duration, Instant};
 use crate::slab_pool::SlabPool;
 use thalweg_base::{BATCH_PACKETS, Chunk, ChunkBuilder};
 
+use self::pace::Pace;
 use self::spin::{Spin, Turn};
 use super::intake::LARGE_BYTES;
 use super::system::{self, Waiting};
 use super::{LiveClock, PortRx, RxCounters};
 
+mod pace;
 mod spin;
 
 /// How often to try a failed port again.
@@ -54,8 +57,6 @@ pub const SPIN_FOR: Duration = Duration::from_micros(50);
 /// How long a source with polled halves sleeps between two polls of idle ports; the kernel adds its timer slack, 50
 /// µs by default. A packet that arrives on an idle port waits that long.
 pub const NAP: Duration = Duration::from_micros(50);
-/// After this many chunks every half is asked, even if it has not announced packets.
-const ASK_ALL_EVERY: u64 = 8;
 
 /// The rate in packets a second above which packets are gathered (see [`SourceOptions::gather`]). A single
 /// request-response conversation stays below it and so never waits.
@@ -134,6 +135,7 @@ pub struct LiveSource {
     changes: VecDeque<PortChange>,
     waiting: Vec<Waiting>,
     spin: Spin,
+    pace: Pace,
     sequence: u64,
     next_packet_number: u64,
     clock_ns: u64,
@@ -212,6 +214,7 @@ impl LiveSource {
             wake: Arc::new(system::event_counter()?),
             changes: VecDeque::new(),
             spin: Spin::new(options.busy_poll),
+            pace: Pace::new(MERGED_ROOM + ChunkBuilder::HEADROOM),
             sequence: 0,
             next_packet_number: 1,
             clock_ns: 0,
@@ -251,6 +254,7 @@ impl LiveSource {
     pub fn next_chunk(&mut self, timeout: Duration) -> io::Result<Option<Chunk>> {
         let mut builder = self.spare.take().unwrap_or_else(|| self.pool.builder());
         builder.take_merged(self.takes_merged);
+        builder.fill_up_to(self.pace.asked(self.clock.now_ns()));
         let began = Instant::now();
         // Whether all ports were asked, announced packets or not.
         let mut asked = false;
@@ -337,7 +341,7 @@ impl LiveSource {
                 let had = builder.len();
                 match half.rx.receive(half.port, now_ns, limit, builder) {
                     Ok(taken) => {
-                        half.ready = taken == limit || (taken > 0 && is_full(builder, &self.options));
+                        half.ready = taken == limit || is_full(builder, &self.options);
                         if half.failed.take().is_some() {
                             Self::note_change(&mut self.changes, number, half.port, None);
                         }
@@ -421,14 +425,14 @@ impl LiveSource {
         let packets = builder.len() as u64;
         self.rate.add(packets, self.clock.now_ns());
         self.spin.end();
-        if self.sequence.is_multiple_of(ASK_ALL_EVERY) {
-            // While chunks fill by themselves the source never waits, and only a wait shows which halves have
-            // packets.
+        if self.halves.iter().any(|half| half.ready) {
+            // The next chunk begins without a wait, and only a wait shows which halves have packets.
             let now = Instant::now();
             for half in &mut self.halves {
                 half.ready |= half.failed.is_none_or(|retry| now >= retry);
             }
         }
+        self.pace.gave(self.clock.now_ns(), builder.next_frame_offset());
         let chunk = builder.finish(self.sequence, self.next_packet_number, self.clock_ns);
         self.sequence += 1;
         self.next_packet_number += packets;

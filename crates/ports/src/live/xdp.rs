@@ -509,7 +509,7 @@ impl<'a> Setup<'a> {
             completed.get_or_insert(completion);
             let binding = self.binding(queue, zero_copy);
             socket.bind(&binding, owner).map_err(self.refused("bind(AF_XDP)"))?;
-            let mut queue = Queue { socket, fill, receive };
+            let mut queue = Queue::new(socket, fill, receive);
             queue.fill(frames.by_ref().take(rx as usize));
             queues.push(queue);
         }

@@ -2,9 +2,9 @@
 
 use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_ports::live::{LiveError, NotTaken};
-use thalweg_wire::MacAddr;
+use thalweg_wire::{MacAddr, testing};
 
-use super::veth::{End, assert_same, frame, frames, veth};
+use super::veth::{End, TIMEOUT, assert_same, frame, frames, veth};
 use crate::common::{in_namespace, ip};
 
 #[test]
@@ -122,6 +122,39 @@ fn the_mtu_holds_and_may_change() {
         assert_same(&other.receive(3), &fit);
         let (_, counters) = other.source.counters().next().unwrap();
         assert_eq!((counters.frames, counters.refused), (3, 1));
+    });
+}
+
+#[test]
+fn what_waits_behind_another_flow_passes_it() {
+    in_namespace("live::packet::what_waits_behind_another_flow_passes_it", || {
+        veth("v0", "v1");
+        let (mut one, mut other) = (End::packet("v0"), End::packet("v1"));
+        let to = other.facts.mac;
+        let of_flow = |number: u8, count: usize| -> Vec<Vec<u8>> {
+            let datagram = |nth: usize| {
+                let content = [0, number, 0, 7, 0, 16, 0, 0, nth as u8, (nth >> 8) as u8, 0, 0, 0, 0, 0, 0];
+                let packet = testing::ip([10, 0, 0, 1], [10, 0, 0, 2], 17, &content);
+                let mut frame = testing::frame(&packet);
+                frame[..6].copy_from_slice(&to.0);
+                frame.resize(60, 0);
+                frame
+            };
+            (0..count).map(datagram).collect()
+        };
+        let (bulk, thin) = (of_flow(1, 700), of_flow(2, 3));
+        one.send(&bulk);
+        one.send(&thin);
+        let first = other.receive_once(TIMEOUT);
+        let second = other.receive_once(TIMEOUT);
+        assert_same(&first, &bulk[..first.len()]);
+        let passed = second.iter().position(|frame| *frame == thin[0]).expect("before the rest of its ring");
+        assert_same(&second[passed..passed + 3], &thin);
+        let mut all = [first, second, other.receive(200)].concat();
+        all.retain(|frame| frame[35] == 1);
+        assert_same(&all, &bulk);
+        let (_, counters) = other.source.counters().next().unwrap();
+        assert_eq!((counters.frames, counters.missed), (703, 0));
     });
 }
 

@@ -17,7 +17,8 @@ use super::{Attached, Exclusive, Shared};
 use crate::live::intake::{Destination, Intake, Took};
 use crate::live::link::{LinkFacts, Links};
 use crate::live::membership::{self, ListensTo};
-use crate::live::segment::OFFLOAD_BYTES;
+use crate::live::passing::{Flow, LOOK_MAX, Passing, limit_of};
+use crate::live::segment::{OFFLOAD_BYTES, Offload};
 use crate::live::{LiveError, PortRx, RxCounters, bare, is_for, system};
 use crate::socket_option;
 
@@ -60,6 +61,9 @@ pub(super) struct PacketRx {
     is_bare: bool,
     state: State,
     intake: Intake,
+    passing: Passing,
+    /// The ring had more frames than the last chunk took.
+    is_behind: bool,
 }
 
 impl PacketRx {
@@ -86,6 +90,8 @@ impl PacketRx {
             is_bare: facts.far_end.is_some(),
             state: if facts.is_up { State::Up } else { State::Down },
             intake: Intake::new(),
+            passing: Passing::default(),
+            is_behind: false,
         })
     }
 
@@ -128,6 +134,7 @@ impl PacketRx {
             LiveError::Call { source, .. } => source,
             _ => io::Error::from_raw_os_error(libc::ENODEV),
         })?;
+        self.passing.clear();
         self.index = facts.index;
         self.mtu = facts.mtu as usize;
         self.is_bare = facts.far_end.is_some();
@@ -158,12 +165,61 @@ impl PacketRx {
         }
     }
 
-    /// Takes the frame in the next slot.
-    fn take(&mut self, to: &mut Destination<'_>) -> Took {
+    /// Takes the frame in the next slot, behind those that have passed.
+    fn take_next(&mut self, to: &mut Destination<'_>) -> Took {
+        while self.passing.next_has_passed() {
+            self.give_back();
+        }
+        match self.take(0, to) {
+            Took::It => self.give_back(),
+            Took::TooLong if self.mtu_has_grown() => {}
+            Took::TooLong => {
+                self.give_back();
+                return self.intake.refuse();
+            }
+            took => return took,
+        }
+        Took::It
+    }
+
+    fn give_back(&mut self) {
+        self.ring.give_back();
+        self.passing.leaves();
+    }
+
+    /// Takes frames that wait behind others, of flows that have none before them.
+    fn pass(&mut self, limit: usize, to: &mut Destination<'_>) {
+        let before = to.into.len();
+        self.passing.begin();
+        for _ in 0..LOOK_MAX {
+            let ahead = self.passing.len();
+            if to.into.len() - before >= limit {
+                break;
+            }
+            let Some(Slot { status, content, .. }) = self.ring.peek(ahead) else { break };
+            let flow = Flow::of(content.map_or(&[], |(_, frame)| frame));
+            // A queued frame is read in its turn, and merged segments may have to be cut.
+            let is_single = status & libc::TP_STATUS_COPY == 0
+                && content.is_some_and(|(offload, _)| {
+                    Offload::parse(offload).is_ok_and(|offload| offload.segments.is_none())
+                });
+            let passes = is_single && self.passing.may_pass(flow);
+            match if passes { self.take(ahead, to) } else { Took::TooLong } {
+                Took::It => self.passing.pass(flow),
+                Took::TooLong => self.passing.hold(flow),
+                Took::NoRoom | Took::Nothing => break,
+            }
+        }
+    }
+
+    /// Takes the frame `ahead` behind the next one, which stays in its slot.
+    fn take(&mut self, ahead: usize, to: &mut Destination<'_>) -> Took {
         let Self { ring, intake, shared, socket, mtu, is_bare, .. } = self;
-        let Some(Slot { status, frame_bytes, vlan, content }) = ring.peek() else { return Took::Nothing };
+        let Some(Slot { status, frame_bytes, vlan, content }) = ring.peek(ahead) else {
+            return Took::Nothing;
+        };
         let is_queued = status & libc::TP_STATUS_COPY != 0;
-        let took = if is_queued || *is_bare {
+        if is_queued || *is_bare {
             let header = if *is_bare { ETHERNET } else { 0 };
             let whole = |buffer: &mut [u8]| {
                 let room = &mut buffer[header..];
@@ -199,17 +255,7 @@ impl PacketRx {
                     Took::It
                 }
             }
-        };
-        match took {
-            Took::It => self.ring.give_back(),
-            Took::TooLong if self.mtu_has_grown() => return Took::It,
-            Took::TooLong => {
-                self.ring.give_back();
-                return self.intake.refuse();
-            }
-            Took::Nothing | Took::NoRoom => {}
         }
-        took
     }
 
     /// Passes on the next piece of the held frame.
@@ -254,6 +300,11 @@ impl PortRx for PacketRx {
         }
         let before = into.len();
         let mut to = Destination { port, now_ns, into };
+        // What is left of a held frame goes before the rest of its flow.
+        if self.is_behind && !self.is_bare && !self.intake.is_holding() {
+            self.pass(limit_of(limit), &mut to);
+        }
+        self.is_behind = true;
         // A flood of foreign frames must not keep the thread here.
         for _ in 0..limit + SKIPPED_MAX {
             if to.into.len() - before >= limit {
@@ -261,12 +312,13 @@ impl PortRx for PacketRx {
             }
             let took = match self.take_held(&mut to) {
                 Some(took) => took,
-                None => self.take(&mut to),
+                None => self.take_next(&mut to),
             };
             match took {
                 Took::It | Took::TooLong => {}
                 Took::NoRoom => break,
                 Took::Nothing => {
+                    self.is_behind = false;
                     if to.into.len() == before {
                         self.check()?;
                     }

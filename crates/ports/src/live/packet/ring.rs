@@ -85,24 +85,29 @@ impl Ring {
         }
     }
 
-    fn status(&self) -> &AtomicU32 {
-        debug_assert!(self.next < self.slots);
-        // SAFETY: `next` is below `slots`, so the slot is within the mapping, and slots are aligned to 2 KiB. The
+    fn status(&self, slot: usize) -> &AtomicU32 {
+        debug_assert!(slot < self.slots);
+        // SAFETY: the slot is below `slots`, so it is within the mapping, and slots are aligned to 2 KiB. The
         // status is the slot's first word, which both sides access as one word.
-        unsafe { AtomicU32::from_ptr(self.memory.as_ptr().add(self.next * self.slot_bytes).cast()) }
+        unsafe { AtomicU32::from_ptr(self.memory.as_ptr().add(slot * self.slot_bytes).cast()) }
     }
 
-    /// The next frame, if there is one. It remains the next until [`give_back`](Self::give_back).
+    /// The frame `ahead` behind the next one, if it is there. It remains where it is until
+    /// [`give_back`](Self::give_back) has returned it.
     #[inline]
-    pub(super) fn peek(&self) -> Option<Slot<'_>> {
-        let status = self.status().load(Ordering::Acquire);
+    pub(super) fn peek(&self, ahead: usize) -> Option<Slot<'_>> {
+        if ahead >= self.slots {
+            return None;
+        }
+        let number = (self.next + ahead) & (self.slots - 1);
+        let status = self.status(number).load(Ordering::Acquire);
         if status & libc::TP_STATUS_USER == 0 {
             return None;
         }
         // SAFETY: within the mapping as above. The kernel has handed the slot over and writes to it only after its
         // status is 0, which only `give_back` sets, with `&mut self`. The slice leaves out the status word.
         let slot = unsafe {
-            let start = self.memory.as_ptr().add(self.next * self.slot_bytes);
+            let start = self.memory.as_ptr().add(number * self.slot_bytes);
             std::slice::from_raw_parts(start.add(4), self.slot_bytes - 4)
         };
         let word = |at: usize| u32::from_ne_bytes([slot[at - 4], slot[at - 3], slot[at - 2], slot[at - 1]]);
@@ -120,10 +125,10 @@ impl Ring {
         Some(Slot { status, frame_bytes: word(4) as usize, vlan, content })
     }
 
-    /// Returns the slot of the last frame peeked at to the kernel.
+    /// Returns the next frame's slot to the kernel.
     #[inline]
     pub(super) fn give_back(&mut self) {
-        self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        self.status(self.next).store(libc::TP_STATUS_KERNEL, Ordering::Release);
         self.next = (self.next + 1) & (self.slots - 1);
         self.prefetch((self.next + PREFETCH_SLOTS) & (self.slots - 1));
     }

@@ -6,6 +6,7 @@
 //! milliseconds at most.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsFd, RawFd};
 use std::sync::Arc;
 
@@ -17,18 +18,26 @@ use super::rings::{FillRing, ReceiveRing};
 use super::socket::{AnyOf, XdpSocket};
 use super::umem::{Frame, Umem};
 use crate::live::merge::Merging;
+use crate::live::passing::{Flow, LOOK_MAX, Passing, limit_of};
 use crate::live::{PortRx, RxCounters};
 
 /// How often an idle port checks whether its interface still exists.
 const IDLE_CHECK_NS: u64 = 10_000_000;
 /// How many frames ahead of the copied one are prefetched.
 const PREFETCH_AHEAD: u32 = 4;
+/// The bytes that tell flows apart: Ethernet with two tags, the longest IPv4 header, and ports.
+const HEADERS: usize = 14 + 8 + 60 + 4;
 
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) socket: XdpSocket,
     pub(super) fill: FillRing,
     pub(super) receive: ReceiveRing,
+    passing: Passing,
+    /// The flow of the frame whose first pieces are the last that were looked at.
+    in_pieces: Option<Flow>,
+    /// The ring had more frames than the last chunk took.
+    is_behind: bool,
 }
 
 #[derive(Debug)]
@@ -124,7 +133,43 @@ struct Arrival {
     longest: usize,
 }
 
+impl Arrival {
+    /// Adds the frame that was copied to `place` to the chunk, or to the frame before. Returns whether it is another
+    /// one.
+    #[inline]
+    fn name(
+        &self,
+        shared: &Shared,
+        place: Range<usize>,
+        merging: &mut Option<Merging>,
+        into: &mut ChunkBuilder,
+        counters: &mut RxCounters,
+    ) -> bool {
+        let (offset, bytes) = (place.start, place.len());
+        if !shared.is_ours(&into.buffer_mut()[place.clone()]) {
+            counters.foreign += 1;
+            return false;
+        }
+        counters.frames += 1;
+        counters.bytes += bytes as u64;
+        let unfinished = shared.has_unfinished_checksums;
+        if let Some(merging) = merging {
+            if merging.take(into, place, unfinished) {
+                return false;
+            }
+        } else if unfinished {
+            checksum_offload::complete_frame(&mut into.buffer_mut()[place]);
+        }
+        into.push(offset, bytes, bytes as u32, self.now_ns, LinkType::Ethernet, self.port, 0);
+        true
+    }
+}
+
 impl Queue {
+    pub(super) fn new(socket: XdpSocket, fill: FillRing, receive: ReceiveRing) -> Self {
+        Self { socket, fill, receive, passing: Passing::default(), in_pieces: None, is_behind: false }
+    }
+
     /// Gives the kernel frames to receive into.
     pub(super) fn fill(&mut self, frames: impl Iterator<Item = Frame>) {
         for frame in frames {
@@ -146,12 +191,87 @@ impl Queue {
     ) -> usize {
         let wanted = u32::try_from(limit).unwrap_or(u32::MAX);
         if wanted == 0 || self.receive.available(wanted) == 0 {
+            self.is_behind = false;
             self.wake();
             return 0;
         }
         let mut taken = 0;
+        if self.is_behind {
+            taken = self.pass(limit_of(limit), shared, arrival, into, counters);
+        }
+        taken += self.take(umem, shared, arrival, limit - taken, into, counters);
+        self.is_behind = self.receive.available(1) > 0;
+        self.receive.release();
+        self.fill.submit();
+        self.wake();
+        taken
+    }
+
+    /// Copies frames that wait behind others, of flows that have none before them.
+    fn pass(
+        &mut self,
+        limit: usize,
+        shared: &Shared,
+        arrival: &Arrival,
+        into: &mut ChunkBuilder,
+        counters: &mut RxCounters,
+    ) -> usize {
+        self.receive.available(u32::MAX);
+        self.passing.begin();
+        let mut taken = 0;
+        let mut merging = into.takes_merged().then(Merging::default);
+        for _ in 0..LOOK_MAX {
+            let ahead = self.passing.len() as u32;
+            let Some(piece) = self.receive.peek(ahead).filter(|_| taken < limit) else { break };
+            let bytes = piece.bytes as usize;
+            let mut headers = [0; HEADERS];
+            let headers = &mut headers[..bytes.min(HEADERS)];
+            let is_good = self.receive.copy_out(ahead, headers);
+            let begun = self.in_pieces.take();
+            let flow = begun.unwrap_or_else(|| Flow::of(headers));
+            self.in_pieces = piece.more.then_some(flow);
+            let offset = into.next_frame_offset();
+            if !is_good
+                || begun.is_some()
+                || piece.more
+                || bytes > arrival.longest
+                || !self.passing.may_pass(flow)
+            {
+                self.passing.hold(flow);
+                continue;
+            }
+            let Some(room) = into.buffer_mut().get_mut(offset..offset + bytes) else { break };
+            if !self.receive.copy_out(ahead, room) {
+                self.passing.hold(flow);
+                continue;
+            }
+            self.passing.pass(flow);
+            taken += usize::from(arrival.name(shared, offset..offset + bytes, &mut merging, into, counters));
+        }
+        if let Some(merging) = &mut merging {
+            merging.end(into);
+        }
+        taken
+    }
+
+    /// Copies the frames that wait longest.
+    fn take(
+        &mut self,
+        umem: &Umem,
+        shared: &Shared,
+        arrival: &Arrival,
+        limit: usize,
+        into: &mut ChunkBuilder,
+        counters: &mut RxCounters,
+    ) -> usize {
+        let mut taken = 0;
         let mut merging = into.takes_merged().then(Merging::default);
         while taken < limit && into.len() < ChunkBuilder::PACKETS_MAX {
+            while self.passing.next_has_passed() {
+                if let Some(frame) = self.take_piece() {
+                    let _ = self.fill.give(frame);
+                }
+            }
             let Some((pieces, bytes)) = self.next_frame() else {
                 // Frames that are merged do not count, so there may be more than were wanted.
                 if merging.is_some() && self.receive.peek(0).is_none() && self.receive.available(1) > 0 {
@@ -172,7 +292,7 @@ impl Queue {
             let mut end = offset;
             for _ in 0..pieces {
                 let Some(piece) = self.receive.peek(0) else { break };
-                let Some(frame) = self.receive.take() else {
+                let Some(frame) = self.take_piece() else {
                     good = false;
                     continue;
                 };
@@ -187,30 +307,21 @@ impl Queue {
                 counters.refused += 1;
                 continue;
             }
-            if !shared.is_ours(&into.buffer_mut()[offset..end]) {
-                counters.foreign += 1;
-                continue;
-            }
-            counters.frames += 1;
-            counters.bytes += bytes as u64;
-            let unfinished = shared.has_unfinished_checksums;
-            if let Some(merging) = &mut merging {
-                if merging.take(into, offset..end, unfinished) {
-                    continue;
-                }
-            } else if unfinished {
-                checksum_offload::complete_frame(&mut into.buffer_mut()[offset..end]);
-            }
-            into.push(offset, bytes, bytes as u32, arrival.now_ns, LinkType::Ethernet, arrival.port, 0);
-            taken += 1;
+            taken += usize::from(arrival.name(shared, offset..end, &mut merging, into, counters));
         }
         if let Some(merging) = &mut merging {
             merging.end(into);
         }
-        self.receive.release();
-        self.fill.submit();
-        self.wake();
         taken
+    }
+
+    fn take_piece(&mut self) -> Option<Frame> {
+        if self.passing.len() == 0 {
+            // This piece was not looked at, so the next to look at begins a frame.
+            self.in_pieces = None;
+        }
+        self.passing.leaves();
+        self.receive.take()
     }
 
     /// The number of pieces and the length of the next Ethernet frame; `None` if it has not arrived completely.

@@ -303,6 +303,18 @@ impl ReceiveRing {
         })
     }
 
+    /// Copies bytes of the piece `ahead` behind the next one, which stays in the ring. Returns false if it has fewer.
+    #[inline]
+    pub(super) fn copy_out(&self, ahead: u32, into: &mut [u8]) -> bool {
+        let Some(entry) = self.ring.peek(ahead).filter(|entry| entry.len as usize >= into.len()) else {
+            return false;
+        };
+        // SAFETY: the kernel gave the frame back with this entry, and nobody else has it before `take` gets there,
+        // which needs `&mut self`. This right to it ends here.
+        let frame = unsafe { self.umem.returned(entry.addr) };
+        frame.is_some_and(|frame| self.umem.copy_out(&frame, entry.addr, into))
+    }
+
     /// Takes the frame of the next piece, which must be there; `None` if the kernel named no valid frame.
     #[inline]
     pub(super) fn take(&mut self) -> Option<Frame> {

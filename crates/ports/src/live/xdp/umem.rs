@@ -100,7 +100,8 @@ impl Umem {
     /// The frame that the kernel returned by an address in it; `None` for an address outside the region.
     ///
     /// # Safety
-    /// The address must be from an entry that the kernel put into a ring, and each entry must be used once.
+    /// The address must be from an entry that the kernel put into a ring, and one right to its frame may exist at a
+    /// time.
     #[inline]
     pub(super) unsafe fn returned(&self, address: u64) -> Option<Frame> {
         let start = address & !(u64::from(self.frame_bytes) - 1);
