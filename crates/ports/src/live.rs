@@ -186,6 +186,18 @@ pub trait PortRx: Send {
     fn receive(&mut self, port: u16, now_ns: u64, limit: usize, into: &mut ChunkBuilder)
     -> io::Result<usize>;
 
+    /// Appends frames that wait behind those of other flows, of which the last [`receive`](Self::receive) left some:
+    /// few, and never one before another of its flow. Returns how many.
+    fn receive_passing(
+        &mut self,
+        _port: u16,
+        _now_ns: u64,
+        _limit: usize,
+        _into: &mut ChunkBuilder,
+    ) -> usize {
+        0
+    }
+
     /// The descriptor that becomes readable when there are frames. It may change after [`receive`](Self::receive)
     /// has failed, because the interface may have been created again.
     fn fd(&self) -> RawFd;

@@ -199,6 +199,10 @@ impl PortRx for RxAgain {
         }
     }
 
+    fn receive_passing(&mut self, port: u16, now_ns: u64, limit: usize, into: &mut ChunkBuilder) -> usize {
+        self.half.receive_passing(port, now_ns, limit, into)
+    }
+
     fn fd(&self) -> RawFd {
         self.half.fd()
     }

@@ -136,6 +136,8 @@ pub struct LiveSource {
     waiting: Vec<Waiting>,
     spin: Spin,
     pace: Pace,
+    /// The last chunk was one of packets that passed others.
+    has_passed: bool,
     sequence: u64,
     next_packet_number: u64,
     clock_ns: u64,
@@ -215,6 +217,7 @@ impl LiveSource {
             changes: VecDeque::new(),
             spin: Spin::new(options.busy_poll),
             pace: Pace::new(MERGED_ROOM + ChunkBuilder::HEADROOM),
+            has_passed: false,
             sequence: 0,
             next_packet_number: 1,
             clock_ns: 0,
@@ -321,6 +324,10 @@ impl LiveSource {
     /// packets.
     fn fill(&mut self, builder: &mut ChunkBuilder) -> bool {
         let now_ns = self.clock.now_ns();
+        self.pace.begins(now_ns);
+        if self.fill_with_passing(now_ns, builder) {
+            return true;
+        }
         let count = self.halves.len();
         let packets_max = self.options.chunk_packets;
         let ready = self.halves.iter().filter(|half| half.ready).count().max(1);
@@ -360,6 +367,16 @@ impl LiveSource {
             self.dry_ns = now_ns;
         }
         !builder.is_empty()
+    }
+
+    /// Receives what passes others. It has a chunk of its own, which is short, and every other one at most.
+    fn fill_with_passing(&mut self, now_ns: u64, builder: &mut ChunkBuilder) -> bool {
+        let may = !std::mem::replace(&mut self.has_passed, false);
+        let limit = self.options.chunk_packets;
+        for half in self.halves.iter_mut().filter(|half| may && half.ready && half.failed.is_none()) {
+            self.has_passed |= half.rx.receive_passing(half.port, now_ns, limit, builder) > 0;
+        }
+        self.has_passed
     }
 
     fn note_change(changes: &mut VecDeque<PortChange>, half: usize, port: u16, failed: Option<io::Error>) {
@@ -432,7 +449,7 @@ impl LiveSource {
                 half.ready |= half.failed.is_none_or(|retry| now >= retry);
             }
         }
-        self.pace.gave(self.clock.now_ns(), builder.next_frame_offset());
+        self.pace.ends(builder.next_frame_offset());
         let chunk = builder.finish(self.sequence, self.next_packet_number, self.clock_ns);
         self.sequence += 1;
         self.next_packet_number += packets;

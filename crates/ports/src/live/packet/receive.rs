@@ -300,10 +300,6 @@ impl PortRx for PacketRx {
         }
         let before = into.len();
         let mut to = Destination { port, now_ns, into };
-        // What is left of a held frame goes before the rest of its flow.
-        if self.is_behind && !self.is_bare && !self.intake.is_holding() {
-            self.pass(limit_of(limit), &mut to);
-        }
         self.is_behind = true;
         // A flood of foreign frames must not keep the thread here.
         for _ in 0..limit + SKIPPED_MAX {
@@ -327,6 +323,16 @@ impl PortRx for PacketRx {
             }
         }
         Ok(into.len() - before)
+    }
+
+    fn receive_passing(&mut self, port: u16, now_ns: u64, limit: usize, into: &mut ChunkBuilder) -> usize {
+        // What is left of a held frame goes before the rest of its flow.
+        if !self.is_behind || self.is_bare || self.intake.is_holding() {
+            return 0;
+        }
+        let before = into.len();
+        self.pass(limit_of(limit), &mut Destination { port, now_ns, into });
+        into.len() - before
     }
 
     fn fd(&self) -> RawFd {

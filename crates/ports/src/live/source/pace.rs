@@ -1,7 +1,8 @@
 //! How many bytes a chunk may have, so that those who use it need no more than a given time.
 //!
 //! A byte in a frame of its own costs several times one in a merged segment, and machines differ, so no constant
-//! suits. The time between the end of a chunk and the next call tells how fast bytes go now.
+//! suits. The time from when a chunk is begun until the next one is asked for tells how fast bytes go now, copying them
+//! from the ports included.
 
 /// How long a chunk may take.
 pub(super) const SPAN_NS: u64 = 150_000;
@@ -16,7 +17,7 @@ const FALLS_BY: usize = 16;
 pub(super) struct Pace {
     bytes: usize,
     bytes_min: usize,
-    /// When the last chunk was complete, and its bytes.
+    /// When the last chunk was begun, and its bytes; 0 until it ends.
     last: Option<(u64, usize)>,
 }
 
@@ -26,16 +27,21 @@ impl Pace {
         Self { bytes: BYTES_MAX.max(bytes_min), bytes_min, last: None }
     }
 
-    /// A chunk of so many bytes is complete.
-    pub(super) fn gave(&mut self, now_ns: u64, bytes: usize) {
-        self.last = Some((now_ns, bytes));
+    /// A chunk is begun.
+    pub(super) fn begins(&mut self, now_ns: u64) {
+        self.last = Some((now_ns, 0));
+    }
+
+    /// The chunk ends with so many bytes.
+    pub(super) fn ends(&mut self, bytes: usize) {
+        self.last = self.last.map(|(began_ns, _)| (began_ns, bytes));
     }
 
     /// The next chunk is asked for: returns how many bytes it may have.
     pub(super) fn asked(&mut self, now_ns: u64) -> usize {
         // A chunk with few bytes says more about what each chunk costs.
-        if let Some((gave_ns, bytes)) = self.last.take().filter(|(_, bytes)| *bytes >= self.bytes_min / 2) {
-            let took_ns = now_ns.saturating_sub(gave_ns).max(1);
+        if let Some((began_ns, bytes)) = self.last.take().filter(|(_, bytes)| *bytes >= self.bytes_min / 2) {
+            let took_ns = now_ns.saturating_sub(began_ns).max(1);
             let in_span = (bytes as u64).saturating_mul(SPAN_NS) / took_ns;
             let in_span = usize::try_from(in_span).unwrap_or(BYTES_MAX);
             let least = self.bytes - self.bytes / FALLS_BY;
@@ -56,7 +62,8 @@ mod tests {
         let mut now_ns = 0;
         let mut limit = pace.asked(now_ns);
         for _ in 0..chunks {
-            pace.gave(now_ns, limit);
+            pace.begins(now_ns);
+            pace.ends(limit);
             now_ns += limit as u64 * 1000 / bytes_per_us;
             limit = pace.asked(now_ns);
         }
@@ -77,10 +84,12 @@ mod tests {
     #[test]
     fn one_late_call_says_little_and_a_small_chunk_nothing() {
         let mut pace = Pace::new(MIN);
-        pace.gave(0, BYTES_MAX);
+        pace.begins(0);
+        pace.ends(BYTES_MAX);
         assert_eq!(pace.asked(1_000_000_000), BYTES_MAX - BYTES_MAX / FALLS_BY);
         let limit = pace.asked(1_000_000_000);
-        pace.gave(1_000_000_000, 1_000);
+        pace.begins(1_000_000_000);
+        pace.ends(1_000);
         assert_eq!(pace.asked(3_000_000_000), limit);
     }
 }

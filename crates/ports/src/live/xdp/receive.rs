@@ -107,6 +107,13 @@ impl PortRx for Receiver {
         Ok(taken)
     }
 
+    fn receive_passing(&mut self, port: u16, now_ns: u64, limit: usize, into: &mut ChunkBuilder) -> usize {
+        let arrival = Arrival { port, now_ns, longest: self.shared.longest_received() };
+        let Self { queues, shared, counters, .. } = self;
+        let behind = queues.iter_mut().filter(|queue| queue.is_behind);
+        behind.map(|queue| queue.pass(limit_of(limit), shared, &arrival, into, counters)).sum()
+    }
+
     fn fd(&self) -> RawFd {
         match (&self.any, self.queues.first()) {
             (Some(any), _) => any.descriptor(),
@@ -195,11 +202,7 @@ impl Queue {
             self.wake();
             return 0;
         }
-        let mut taken = 0;
-        if self.is_behind {
-            taken = self.pass(limit_of(limit), shared, arrival, into, counters);
-        }
-        taken += self.take(umem, shared, arrival, limit - taken, into, counters);
+        let taken = self.take(umem, shared, arrival, limit, into, counters);
         self.is_behind = self.receive.available(1) > 0;
         self.receive.release();
         self.fill.submit();

@@ -239,7 +239,8 @@ fn every_queue_is_received_from() {
 fn what_waits_behind_another_flow_passes_it() {
     in_namespace("live::xdp::tests::what_waits_behind_another_flow_passes_it", || {
         let far = veth(9000, "");
-        let mut port = open(&options(XdpMode::NativeCopy)).unwrap();
+        let open = || open(&options(XdpMode::NativeCopy));
+        let mut port = crate::live::reopen::open_again(Box::new(open)).unwrap();
         let bulk: Vec<_> = (0..400).map(|nth| datagram([10, 9, 1, 1], 1, 100 + nth)).collect();
         // In pieces, which keep their place, and so does what follows in their flow.
         let jumbo = [9000, 100].map(|bytes| datagram([10, 9, 1, 1], 3, bytes));
@@ -251,12 +252,12 @@ fn what_waits_behind_another_flow_passes_it() {
         let mut chunks = Vec::new();
         while chunks.iter().map(Vec::len).sum::<usize>() < 405 {
             let mut into = ChunkBuilder::with_capacity(1_000_000);
-            rx.receive(3, 77, 100, &mut into).unwrap();
+            if rx.receive_passing(3, 77, 100, &mut into) == 0 {
+                rx.receive(3, 77, 100, &mut into).unwrap();
+            }
             chunks.push(frames(&into.finish(0, 1, 0)));
         }
-        assert_eq!(chunks[0], bulk[..100]);
-        let passed = chunks[1].iter().position(|frame| *frame == thin[0]).expect("in the next chunk");
-        assert_eq!(chunks[1][passed..passed + 3], thin);
+        assert!(chunks[0] == bulk[..100] && chunks[1] == thin);
         let of_flow = |number: u8| -> Vec<_> {
             chunks.iter().flatten().filter(|frame| frame[35] == number).cloned().collect()
         };
