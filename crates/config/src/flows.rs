@@ -245,8 +245,15 @@ pub(crate) fn read_store(reader: &mut Reader, root: &mut Section<'_>) -> Option<
 
 fn collectors(reader: &mut Reader, item: &Item<'_>) -> Option<Vec<String>> {
     let entries = reader.filled_list(item);
-    let collectors = entries.iter().filter_map(|entry| reader.parse(entry, collector));
-    let collectors: Vec<String> = collectors.map(|collector| collector.value).collect();
+    let mut collectors: Vec<String> = Vec::new();
+    for entry in &entries {
+        let Some(At { value, span }) = reader.parse(entry, collector) else { continue };
+        if collectors.contains(&value) {
+            let message = format!("collector `{value}` is given twice");
+            reader.error(ErrorKind::Duplicate, &span, message, "each collector once");
+        }
+        collectors.push(value);
+    }
     if collectors.len() > COLLECTORS_MAX {
         reader.error(ErrorKind::TooMany, &item.span, "too many collectors", "at most 16");
     }

@@ -9,6 +9,9 @@
 //!
 //! Each datagram ends in an HMAC-SHA256 of all before it, by the secret that both routers have. It is authentic, but not
 //! secret: who sees the link reads addresses and ports.
+//!
+//! The link's address may come after the router, as addresses of other interfaces do at boot. Until then the other
+//! router is not heard, and a socket is tried every second.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -33,6 +36,8 @@ use thalweg_wire::standby::{DATAGRAM_BYTES_MAX, TAG_BYTES};
 const TURN: Duration = Duration::from_millis(10);
 /// Between two looks at what `show` is told.
 const LOOK_NS: u64 = 500_000_000;
+/// Between two attempts to get a socket.
+const SOCKET_NS: u64 = 1_000_000_000;
 /// Lengths of a secret.
 const SECRET_CHARACTERS: std::ops::RangeInclusive<usize> = 32..=256;
 
@@ -119,7 +124,9 @@ impl Share {
 /// The thread "standby".
 pub(crate) struct StandbyThread {
     standby: Standby,
-    socket: UdpSocket,
+    settings: StandbyConfig,
+    /// Or when to try again to get one.
+    socket: Result<UdpSocket, u64>,
     share: Arc<Share>,
     plan: Arc<ArcSwap<RouterPlan>>,
     clock: LiveClock,
@@ -138,14 +145,17 @@ impl StandbyThread {
         clock: LiveClock,
         run: u64,
     ) -> Result<Self, StandbyError> {
-        let open = || {
-            let socket = UdpSocket::bind(settings.listen)?;
-            socket.connect(settings.peer)?;
-            socket.set_read_timeout(Some(TURN))?;
-            Ok(socket)
-        };
-        let socket = open().map_err(|source| StandbyError::Socket { listen: settings.listen, source })?;
         let now_ns = clock.now_ns();
+        let socket = match socket(settings) {
+            Err(source) if may_pass(&source) => {
+                tracing::warn!(
+                    "[standby] cannot use {} yet: {source}; trying again every second",
+                    settings.listen
+                );
+                Err(now_ns + SOCKET_NS)
+            }
+            opened => Ok(opened.map_err(|source| StandbyError::Socket { listen: settings.listen, source })?),
+        };
         let share = Share {
             is_active: AtomicBool::new(false),
             holds: AtomicBool::new(true),
@@ -156,6 +166,7 @@ impl StandbyThread {
         let run = StandbyRun { number: run | 1, secret: share.secret.number("parts") };
         Ok(Self {
             standby: Standby::new(run, now_ns),
+            settings: settings.clone(),
             socket,
             share: Arc::new(share),
             plan,
@@ -173,7 +184,7 @@ impl StandbyThread {
     pub(crate) fn run(mut self, stop: &AtomicBool) {
         let mut datagram = [0; DATAGRAM_BYTES_MAX + 1];
         while !stop.load(Ordering::Acquire) {
-            match self.socket.recv(&mut datagram) {
+            match self.receive(&mut datagram) {
                 Ok(length) => self.with_tables(|thread, tables| thread.take(&datagram[..length], tables)),
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
                 // The peer's host says that nobody listens there, or the link is down.
@@ -184,6 +195,22 @@ impl StandbyThread {
                 self.with_tables(Self::turn);
             }
         }
+    }
+
+    /// Waits for a datagram. Without a socket fails, and tries to get one when that is due.
+    fn receive(&mut self, datagram: &mut [u8]) -> io::Result<usize> {
+        match &self.socket {
+            Ok(socket) => return socket.recv(datagram),
+            Err(at_ns) if self.clock.now_ns() < *at_ns => {}
+            Err(_) => {
+                let opened = socket(&self.settings);
+                if opened.is_ok() {
+                    tracing::info!("[standby] uses {} now", self.settings.listen);
+                }
+                self.socket = opened.map_err(|_| self.clock.now_ns() + SOCKET_NS);
+            }
+        }
+        Err(ErrorKind::NotConnected.into())
     }
 
     /// Calls `act` with the tables of the plan in force.
@@ -242,7 +269,22 @@ impl StandbyThread {
             let tag = hmac::sign(&self.share.secret.0, &datagram);
             datagram.extend_from_slice(tag.as_ref());
             // What is lost here is found by the next walk, as is what the link loses.
-            let _ = self.socket.send(&datagram);
+            if !self.socket.as_ref().is_ok_and(|socket| socket.send(&datagram).is_ok()) {
+                self.standby.note_unsent();
+            }
         }
     }
+}
+
+fn socket(settings: &StandbyConfig) -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind(settings.listen)?;
+    socket.connect(settings.peer)?;
+    socket.set_read_timeout(Some(TURN))?;
+    Ok(socket)
+}
+
+/// Whether an address or a route is missing, which may come.
+fn may_pass(error: &io::Error) -> bool {
+    use ErrorKind::{AddrNotAvailable, HostUnreachable, NetworkUnreachable};
+    matches!(error.kind(), AddrNotAvailable | HostUnreachable | NetworkUnreachable)
 }

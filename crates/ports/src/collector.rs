@@ -11,7 +11,8 @@
 //!
 //! **Datagrams** are sent once. Datagrams that the kernel refuses are counted, and so are ICMP errors (nobody
 //! listens there), although it is unknown which datagram caused one. UDP does not tell whether others arrive:
-//! collectors see gaps in the sequence numbers.
+//! collectors see gaps in the sequence numbers. Without a route to the collector, or when the source address has left
+//! this system, a new socket is tried every second.
 //!
 //! **Streams.** Sequence numbers and templates belong to a session, so records, not messages, are kept until
 //! the collector's kernel has acknowledged the last byte of their messages. When a connection ends,
@@ -46,6 +47,7 @@ mod report;
 mod spool;
 mod stream;
 mod tls;
+mod udp;
 
 pub use address::{Carrier, CollectorAddress};
 pub use clickhouse::{ClickHouseAddress, ClickHouseOptions};
@@ -148,8 +150,9 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Begins a session with a collector. Names are resolved and UDP sockets created before this returns;
-    /// streams connect later, with as many attempts as necessary.
+    /// Begins a session with a collector. For UDP its name is resolved before this returns; if this system has no
+    /// way there, the report says so, and sockets are tried later, as streams are connected later, with as many
+    /// attempts as necessary.
     pub fn open(address: &CollectorAddress, options: CollectorOptions) -> Result<Self, CollectorError> {
         let mut options = options;
         options.export.version = address.version;

@@ -88,7 +88,8 @@ impl Skipped {
         }
     }
 
-    pub(crate) fn join(&mut self, other: Skipped) {
+    /// Adds those of another place.
+    pub fn join(&mut self, other: Skipped) {
         self.count += other.count;
         let room = SKIPPED_NAMED_MAX - self.named.len();
         self.named.extend(other.named.into_iter().take(room));

@@ -87,6 +87,13 @@ impl StoreError {
         }
     }
 
+    /// Whether the disk takes nothing now and may do so later: it is full or read-only.
+    pub fn may_pass(&self) -> bool {
+        let is_read_only =
+            matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::ReadOnlyFilesystem);
+        self.is_full() || is_read_only
+    }
+
     /// Whether a file is damaged or gone.
     pub(crate) fn is_unreadable(&self) -> bool {
         matches!(self, Self::Unreadable { .. }) || self.is_gone()

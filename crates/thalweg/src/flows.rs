@@ -92,7 +92,10 @@ fn run_top(args: &FlowsArgs, top_args: &FlowsTopArgs, format: Format) -> Result<
     }
     report_writing(&writing);
     print_scanned(&answer.scanned, which.raw);
-    if answer.total.flows == 0 { answerer.report_empty() } else { Ok(()) }
+    if answer.total.flows == 0 {
+        answerer.report_empty()?;
+    }
+    complete(&answer.scanned.skipped)
 }
 
 /// The format of counters: with `--human` three digits and a prefix from a thousand on.
@@ -204,6 +207,17 @@ fn report_skipped(skipped: &Skipped) {
     }
 }
 
+/// Fails if files were skipped, whatever is wrong with them: the answer lacks their records.
+fn complete(skipped: &Skipped) -> Result<(), Failure> {
+    match skipped.count {
+        0 => Ok(()),
+        files => Err(Failure::Incomplete(vec![format!(
+            "{} could not be read: the answer is of the others",
+            counted(files, "file")
+        )])),
+    }
+}
+
 fn run_list(args: &FlowsArgs, list_args: &FlowsListArgs, format: Format) -> Result<(), Failure> {
     let lines = Lines::new(list_args, format);
     let (which, count) = (&list_args.which, list_args.n as usize);
@@ -216,7 +230,10 @@ fn run_list(args: &FlowsArgs, list_args: &FlowsListArgs, format: Format) -> Resu
     print(&lines.all(&records))?;
     report_writing(&writing);
     print_scanned(&scanned, which.raw);
-    if records.is_empty() { answerer.report_empty() } else { Ok(()) }
+    if records.is_empty() {
+        answerer.report_empty()?;
+    }
+    complete(&scanned.skipped)
 }
 
 /// `FSRPAUEC`, with dots for flags that were not seen.
@@ -243,7 +260,10 @@ fn run_graph(args: &FlowsArgs, graph_args: &FlowsGraphArgs, format: Format) -> R
     }
     report_writing(&writing);
     print_scanned(&answer.scanned, which.raw);
-    if answer.total.flows == 0 { answerer.report_empty() } else { Ok(()) }
+    if answer.total.flows == 0 {
+        answerer.report_empty()?;
+    }
+    complete(&answer.scanned.skipped)
 }
 
 fn graph_csv(answer: &Graph, keys: &[Key]) -> String {
@@ -320,7 +340,9 @@ fn run_stats(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
         report_writing(&writing);
         let mut value = summary.to_json();
         value.as_object_mut().into_iter().for_each(|value| value.retain(|name, _| is_known(name)));
-        return print(&format!("{value:#}\n"));
+        print(&format!("{value:#}\n"))?;
+        report_skipped(&summary.skipped);
+        return complete(&summary.skipped);
     }
     let span = summary.span_ns.map(|(from, to)| [format_time(from), format_time(to)]);
     let per_record = match summary.records {
@@ -345,11 +367,11 @@ fn run_stats(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
     print(&table(&["dataset", &args.place()], &[1], rows))?;
     report_writing(&writing);
     report_skipped(&summary.skipped);
-    Ok(())
+    complete(&summary.skipped)
 }
 
 fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), Failure> {
-    let mut done = Upkeep::default();
+    let (mut done, mut skipped) = (Upkeep::default(), Skipped::default());
     // A writer would create the folder; here a missing folder is an error.
     for part in writer::open(args)?.parts().map_err(failed)? {
         let options =
@@ -362,6 +384,7 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
             other => failed(other),
         })?;
         report_recovery(&recovery);
+        skipped.join(recovery.skipped);
         writer.retain(keep.retention()).and_then(|_| writer.compact()).map_err(failed)?;
         done.add(&writer.close().map_err(failed)?.upkeep);
     }
@@ -378,7 +401,7 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
                 "records_expired": records_expired,
                 "bytes_expired": bytes_expired,
             })
-        )),
+        ))?,
         Format::Human => print(&format!(
             "joined {} with {} to {}; removed {} with {}, {}\n",
             counted(files_joined, "file"),
@@ -387,8 +410,9 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
             counted(files_expired, "file"),
             counted(records_expired, "record"),
             counted(bytes_expired, "byte")
-        )),
+        ))?,
     }
+    complete(&skipped)
 }
 
 /// Reports what an interrupted writer left to standard error.

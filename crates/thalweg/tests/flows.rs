@@ -153,6 +153,73 @@ fn several_datasets_are_asked_as_one() {
     assert!(into_both.status.code() == Some(2) && said.contains("name one"), "{said}");
 }
 
+/// The files of a dataset.
+fn files(folder: &Path) -> Vec<std::path::PathBuf> {
+    let mut found: Vec<std::path::PathBuf> = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        match entry.is_dir() {
+            true => found.extend(files(&entry)),
+            false if entry.extension().is_some_and(|end| end == "parquet") => found.push(entry),
+            false => {}
+        }
+    }
+    found.sort();
+    found
+}
+
+/// What is in the other files is the answer, and the exit code says that it is not all.
+#[test]
+fn a_file_that_cannot_be_read_is_named_and_makes_the_exit_code_1() {
+    type Spoil = fn(&Path);
+    let cut: Spoil = |file| {
+        let bytes = std::fs::read(file).unwrap();
+        std::fs::write(file, &bytes[..bytes.len() / 2]).unwrap();
+    };
+    let garble: Spoil = |file| {
+        let mut bytes = std::fs::read(file).unwrap();
+        // All but the footer, whose length precedes the last four bytes.
+        let end = bytes.len() - 8;
+        let footer = u32::from_le_bytes(bytes[end..end + 4].try_into().unwrap()) as usize;
+        bytes[4..end - footer].fill(0xa5);
+        std::fs::write(file, bytes).unwrap();
+    };
+    let of_another_version: Spoil = |file| {
+        std::fs::write(file, include_bytes!("../../store/src/file/testdata/version-2.parquet")).unwrap();
+    };
+    for spoil in [cut, garble, of_another_version] {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path());
+        let all = files(folder.path());
+        assert_eq!(all.len(), 2, "one for each hour");
+        spoil(&all[0]);
+        for question in [
+            &["top", "proto"][..],
+            &["top", "proto", "--format", "json"],
+            &["list"],
+            &["graph"],
+            &["graph", "--csv"],
+        ] {
+            let output = flows(folder.path(), question);
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(1), "{question:?}: {error}");
+            assert!(error.contains(all[0].to_str().unwrap()), "{question:?}: {error}");
+            assert!(error.contains("1 file could not be read"), "{question:?}: {error}");
+            assert!(!output.stdout.is_empty(), "{question:?}");
+        }
+        let top = flows(folder.path(), &["top", "proto", "--format", "json"]);
+        let top: Value = serde_json::from_slice(&top.stdout).unwrap();
+        assert_eq!(top["total"]["flows"], 40, "those of the second hour");
+        // Others need no row to find out: only files whose footer is damaged.
+        if spoil as usize != garble as usize {
+            for question in [&["stats"][..], &["stats", "--format", "json"], &["compact"]] {
+                let output = flows(folder.path(), question);
+                assert_eq!(output.status.code(), Some(1), "{question:?}");
+                assert!(String::from_utf8_lossy(&output.stderr).contains(all[0].to_str().unwrap()));
+            }
+        }
+    }
+}
+
 #[test]
 fn mistakes_are_named() {
     let folder = tempfile::tempdir().unwrap();

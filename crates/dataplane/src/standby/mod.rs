@@ -68,7 +68,8 @@ const PAST_MAX: usize = 64;
 counters! {
     /// What became of datagrams, changes and entries.
     StandbyCounters {
-        sent: "Datagrams sent.";
+        sent: "Datagrams made for the other router.";
+        unsent: "Of those, datagrams that the system did not take: it has no way there, or not the address to listen on.";
         received: "Datagrams of the other router.";
         forged: "Datagrams without a right tag.";
         malformed: "Datagrams with a right tag that make no sense: of another version.";
@@ -298,6 +299,11 @@ impl Standby {
     pub fn has_same_rules(&self) -> bool {
         let hello = self.other.and_then(|other| other.hello);
         hello.is_some_and(|hello| hello.rules == self.same.rules)
+    }
+
+    /// A datagram of [`Self::poll_output`] could not be sent.
+    pub fn note_unsent(&mut self) {
+        self.counters.unsent += 1;
     }
 
     /// Counts a datagram whose tag was not right.

@@ -7,24 +7,26 @@
 //! such a group as one datagram longer than the MTU, because the kernel segments behind the capture point.
 //!
 //! A collector on this system is not sent more than its buffer has room for ([`Pace`]).
+//!
+//! Without a way to the collector, records are encoded and counted as lost. A new socket ([`Way`]) begins a new
+//! session, since a session is one of a source address and port (RFC 7011, 2): templates go out again, and sequence
+//! numbers begin anew.
 
 use super::pace::Pace;
-use super::report::{CollectorReport, Loss, Shared};
+use super::report::{CollectorReport, Connection, Loss, Shared};
+use super::udp::Way;
 use super::{CollectorAddress, CollectorError, CollectorOptions, Input};
 use crate::live::wall_ns;
 use crate::socket_option;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_base::uninterrupted;
 use thalweg_flow::export::{Amount, Exporter, Statistics, Train};
 
-/// The send buffer in bytes: with a full buffer the sender waits instead of losing datagrams.
-const SEND_BUFFER_BYTES: usize = 1 << 20;
 /// The longest time between two checks of timers.
 const TURN: Duration = Duration::from_millis(100);
 /// How long to wait for ICMP errors about the last datagrams.
@@ -43,7 +45,7 @@ const GATHERED_IN: Duration = Duration::from_millis(1);
 
 /// A session over datagrams; see the module documentation.
 pub(super) struct Datagrams {
-    socket: UdpSocket,
+    way: Way,
     exporter: Exporter,
     shared: Arc<Shared>,
     report: CollectorReport,
@@ -68,15 +70,16 @@ impl Datagrams {
         shared: Arc<Shared>,
     ) -> Result<Self, CollectorError> {
         let remote = resolve(address)?;
-        let socket = connected(remote)
-            .map_err(|source| CollectorError::Socket { collector: address.to_string(), source })?;
+        let way = Way::open(remote);
+        let report = CollectorReport { connection: connection(&way), ..CollectorReport::default() };
+        shared.set_report(&report);
         let rate = options.datagrams_per_s_max.filter(|&rate| rate > 0);
         Ok(Self {
-            pace: Pace::of(&socket),
-            socket,
+            pace: way.socket().and_then(Pace::of),
+            way,
             exporter,
             shared,
-            report: CollectorReport::default(),
+            report,
             interval: rate.map(|rate| Duration::from_secs(1) / rate),
             next_send: Instant::now(),
             statistics: Statistics::default(),
@@ -102,6 +105,7 @@ impl Datagrams {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => ended = true,
             }
+            self.look_for_way();
             self.report_statistics();
             self.exporter.handle_time(wall_ns());
             self.send_all();
@@ -110,6 +114,22 @@ impl Datagrams {
         self.exporter.handle_end(wall_ns());
         self.send_all();
         self.hear_last_refusal();
+    }
+
+    /// Ends the session whose socket is of no use any more, and begins another when there is a way.
+    fn look_for_way(&mut self) {
+        if !self.way.has_ended() {
+            return;
+        }
+        // What was encoded belongs to the old session, and is lost with it.
+        self.exporter.flush(wall_ns());
+        self.send_all();
+        if self.way.renew() {
+            self.pace = self.way.socket().and_then(Pace::of);
+            self.cut_at = 0;
+            self.exporter.handle_connected(wall_ns());
+        }
+        self.report.connection = connection(&self.way);
     }
 
     /// Returns whether this was the last input.
@@ -147,12 +167,13 @@ impl Datagrams {
 
     fn send_all(&mut self) {
         let mut train = std::mem::take(&mut self.train);
+        let has_way = self.way.socket().is_some();
         let messages_max =
             self.pace.as_ref().map_or(self.together_max, |pace| pace.messages_max().min(self.together_max));
         while self.exporter.poll_train(&mut train, TRAIN_BYTES_MAX, messages_max) {
-            self.wait_for_turn();
-            if let Some(pace) = &mut self.pace {
-                pace.wait(train.messages().count());
+            if has_way {
+                self.wait_for_turn();
+                self.pace.iter_mut().for_each(|pace| pace.wait(train.messages().count()));
             }
             let is_train = train.bytes().len() > train.message_bytes();
             if is_train && self.send_together(&train).is_ok() {
@@ -203,9 +224,9 @@ impl Datagrams {
 
     /// Sets the segment length; 0 disables segmentation.
     fn have_cut(&mut self, bytes: usize) -> io::Result<()> {
-        if self.cut_at != bytes {
+        if let Some(socket) = self.way.socket().filter(|_| self.cut_at != bytes) {
             let value = i32::try_from(bytes).map_err(io::Error::other)?;
-            socket_option::set_int(self.socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, value)?;
+            socket_option::set_int(socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, value)?;
             self.cut_at = bytes;
         }
         Ok(())
@@ -214,16 +235,16 @@ impl Datagrams {
     /// Sends bytes. The kernel reports the error of an earlier datagram to the next call, which is then
     /// retried.
     fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let mut result = self.socket.send(bytes);
+        let mut result = self.way.send(bytes);
         for _ in 0..TRIES {
             match result.as_ref().map_err(io::Error::kind) {
                 Err(io::ErrorKind::Interrupted) => {}
                 Err(io::ErrorKind::ConnectionRefused) => self.note_refused(),
                 _ => break,
             }
-            result = self.socket.send(bytes);
+            result = self.way.send(bytes);
         }
-        result.map(|_| ())
+        result
     }
 
     fn note_refused(&mut self) {
@@ -235,8 +256,9 @@ impl Datagrams {
     fn hear_last_refusal(&mut self) {
         // Collectors send nothing, so anything received is an error. Without an error nothing is known, as
         // for every datagram.
-        let set = self.socket.set_read_timeout(Some(LAST_REFUSAL));
-        let heard = set.and_then(|()| uninterrupted(|| self.socket.recv(&mut [0])));
+        let Some(socket) = self.way.socket() else { return };
+        let set = socket.set_read_timeout(Some(LAST_REFUSAL));
+        let heard = set.and_then(|()| uninterrupted(|| socket.recv(&mut [0])));
         if heard.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
             self.note_refused();
             self.shared.set_report(&self.report);
@@ -262,10 +284,6 @@ pub(super) fn resolve(address: &CollectorAddress) -> Result<SocketAddr, Collecto
     addresses.next().ok_or_else(|| CollectorError::Resolve { host: address.host.clone(), source: None })
 }
 
-fn connected(remote: SocketAddr) -> io::Result<UdpSocket> {
-    let socket = Socket::new(Domain::for_address(remote), Type::DGRAM, Some(Protocol::UDP))?;
-    // The kernel may grant less; then the sender waits more often.
-    let _ = socket.set_send_buffer_size(SEND_BUFFER_BYTES);
-    socket.connect(&remote.into())?;
-    Ok(socket.into())
+fn connection(way: &Way) -> Connection {
+    way.trouble().map_or(Connection::Unknown, |why| Connection::Down(why.to_owned()))
 }

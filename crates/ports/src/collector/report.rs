@@ -30,7 +30,7 @@ macro_rules! losses {
 }
 
 losses! {
-    SendFailed "send-failed" "The kernel did not take a datagram.";
+    SendFailed "send-failed" "The kernel did not take a datagram, or has no way to the collector.";
     CollectorDown "collector-down" "No connection for too long, and no spool to wait in.";
     SpoolFull "spool-full" "No connection, and the spool is at its bound.";
     SpoolFailed "spool-failed" "The spool could not be written or read back.";
@@ -45,7 +45,7 @@ pub enum Connection {
     #[default]
     Unknown,
     Up,
-    /// Not connected, for this reason.
+    /// Not connected, or without a way to send datagrams, for this reason.
     Down(String),
 }
 

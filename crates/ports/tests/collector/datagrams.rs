@@ -5,7 +5,7 @@ use crate::common::{in_namespace, ip};
 use crate::reader::{Reader, address, number};
 use std::net::UdpSocket;
 use thalweg_flow::export::{Fan, Spread, Statistics};
-use thalweg_ports::collector::{Collector, CollectorAddress, CollectorError, CollectorOptions};
+use thalweg_ports::collector::{Collector, CollectorAddress, CollectorError, CollectorOptions, Connection};
 use thalweg_testdata::uninterrupted;
 use thalweg_wire::netflow::element::{PACKET_DELTA_COUNT, SOURCE_IPV4_ADDRESS};
 
@@ -237,4 +237,71 @@ fn a_collector_that_is_restarted_reads_after_an_interval() {
     assert!(!reader.flows.is_empty());
     assert!(reader.flows.iter().all(|flow| address(&flow[&(0, SOURCE_IPV4_ADDRESS)]) == record(7).key.src));
     check_totals(&collector.finish(TIMEOUT));
+}
+
+/// Sends records until a session is read from its first message on, and checks that it counts from zero and that no
+/// template is missing. Returns where it came from.
+fn first_of_session(collector: &Collector, socket: &UdpSocket) -> IpAddr {
+    let mut buffer = [0; 65_536];
+    let (mut messages, mut source) = (Vec::new(), None);
+    socket.set_nonblocking(true).unwrap();
+    wait_until("a session with records", || {
+        collector.send(vec![record(7); 100]).unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+        while let Ok((bytes, from)) = uninterrupted(|| socket.recv_from(&mut buffer)) {
+            source.get_or_insert(from.ip());
+            messages.push(buffer[..bytes].to_vec());
+        }
+        !messages.is_empty() && !Reader::of(&messages).flows.is_empty()
+    });
+    assert_eq!(messages[0][8..12], [0; 4], "a new session counts from zero");
+    source.unwrap()
+}
+
+/// As when a router starts before its routes are there.
+#[test]
+fn export_begins_when_there_is_a_route() {
+    in_namespace("datagrams::export_begins_when_there_is_a_route", || {
+        let address: CollectorAddress = "ipfix://192.0.2.9:4739".parse().unwrap();
+        let collector = Collector::open(&address, CollectorOptions::new(&address)).unwrap();
+        let Connection::Down(why) = collector.report().connection else {
+            panic!("{:?}", collector.report());
+        };
+        assert!(why.contains("Network is unreachable"), "{why}");
+        let lost: Vec<_> = (1..=100).map(record).collect();
+        collector.send(lost.clone()).unwrap();
+        wait_until("losses are counted", || collector.report().lost_in_all() == amount(&lost));
+        ip("addr add 192.0.2.9/32 dev lo");
+        let socket = UdpSocket::bind("192.0.2.9:4739").unwrap();
+        first_of_session(&collector, &socket);
+        wait_until("it is told", || collector.report().connection == Connection::Unknown);
+        check_totals(&collector.finish(TIMEOUT));
+    });
+}
+
+/// The address that a socket has as its source may be taken from this system.
+#[test]
+fn another_source_address_begins_another_session() {
+    in_namespace("datagrams::another_source_address_begins_another_session", || {
+        let has_source = |source: &str| {
+            ip(&format!("addr add {source}/32 dev lo"));
+            ip(&format!("route replace local 192.0.2.9 dev lo table local src {source}"));
+        };
+        ip("addr add 192.0.2.9/32 dev lo");
+        has_source("10.0.0.1");
+        let socket = UdpSocket::bind("192.0.2.9:0").unwrap();
+        let address = format!("ipfix://{}", socket.local_addr().unwrap()).parse().unwrap();
+        let collector = Collector::open(&address, CollectorOptions::new(&address)).unwrap();
+        assert_eq!(first_of_session(&collector, &socket), IpAddr::from([10, 0, 0, 1]));
+        ip("addr del 10.0.0.1/32 dev lo");
+        wait_until("losses are counted", || {
+            collector.send(vec![record(7)]).unwrap();
+            std::thread::sleep(Duration::from_millis(5));
+            collector.report().lost_in_all().records > 0
+        });
+        drain(&socket);
+        has_source("10.0.0.2");
+        assert_eq!(first_of_session(&collector, &socket), IpAddr::from([10, 0, 0, 2]));
+        check_totals(&collector.finish(TIMEOUT));
+    });
 }

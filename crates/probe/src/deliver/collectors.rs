@@ -51,7 +51,7 @@ pub(crate) struct Collectors {
 }
 
 impl Collectors {
-    /// Begins a session with each. Errors as [`Collector::open`].
+    /// Begins a session with each, and tells of those that cannot be reached yet. Errors as [`Collector::open`].
     pub(crate) fn open(
         targets: &ExportTargets,
         meter: &MeterOptions,
@@ -74,6 +74,13 @@ impl Collectors {
         };
         let collectors: Result<Vec<_>, CollectorError> = (0..).zip(&targets.addresses).map(open).collect();
         let collectors = collectors.map_err(ProbeError::Collector)?;
+        for (collector, _) in &collectors {
+            // Of one with a connection nothing is known yet.
+            if let Connection::Down(why) = collector.report().connection {
+                let name = collector.name();
+                notify.warn(&format!("nothing is exported to {name} yet: {why}; trying again every second"));
+            }
+        }
         let spread = if targets.balance { Spread::Balance } else { Spread::Duplicate };
         let losses = collectors.iter().map(|_| Default::default()).collect();
         let fan = Fan::new(collectors.len(), spread);

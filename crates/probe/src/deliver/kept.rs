@@ -2,13 +2,14 @@
 //!
 //! Records of files wait for a slow or full disk until there is room; a signal ends the wait. Records of live
 //! packets do not wait: they are lost and counted if too many are pending, or if they cannot be written
-//! before the end.
+//! before the end. For them, a dataset that cannot even be opened because its disk takes nothing is no reason not to
+//! start: records are lost and counted until it can be opened, which is tried every second.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use thalweg_flow::FlowRecord;
 use thalweg_flow::export::Amount;
@@ -20,22 +21,36 @@ use super::{Finished, Outlet};
 use crate::ProbeError;
 use crate::summary::{OutletStatus, OutletSummary};
 
-/// The loss name of records that found too many pending.
+/// The loss name of records that found too many pending, or no dataset to write to.
 const STORE_QUEUE: &str = "store-queue";
 /// The loss name of records that could not be written before the end.
 const NOT_WRITTEN: &str = "not-written";
 /// How often to check whether to stop waiting.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often to try to open a dataset whose disk takes nothing.
+const OPEN_EVERY: Duration = Duration::from_secs(1);
 
 /// The outlet; see the module documentation.
 pub(crate) struct Kept {
+    folder: PathBuf,
+    options: KeptOptions,
+    dataset: Result<Dataset, NotOpen>,
+    taken: Amount,
+    refused: Amount,
+}
+
+/// A dataset that is open for writing.
+struct Dataset {
     writer: Writer,
     /// Answers queries about records that are not on disk yet.
     live: Option<LiveServer>,
     name: String,
-    taken: Amount,
-    refused: Amount,
-    waiting: Waiting,
+}
+
+/// A dataset whose disk takes nothing.
+struct NotOpen {
+    why: StoreError,
+    tried: Instant,
 }
 
 /// Whether records wait for a disk that takes none.
@@ -58,12 +73,49 @@ pub(crate) struct KeptOptions {
 
 impl Kept {
     /// Opens the dataset in this folder for writing, beside other writers, and answers queries about records that are in no file
-    /// yet: pending ones, and flows of the cache, if there is one. Errors as [`Writer::open_beside`].
+    /// yet: pending ones, and flows of the cache, if there is one. Errors as [`Writer::open_beside`], but if records never
+    /// wait, a disk that takes nothing is told and waited for.
     pub(crate) fn open(folder: &Path, options: KeptOptions) -> Result<Self, ProbeError> {
-        let KeptOptions { retention, iceberg, waiting, cache, notify } = options;
-        let writing =
-            WriterOptions { retention, iceberg, notify: notify.clone(), ..WriterOptions::new(wall_ns) };
-        let (writer, recovery) = Writer::open_beside(folder, writing).map_err(ProbeError::Store)?;
+        let dataset = match Dataset::open(folder, &options) {
+            Err(why) if why.may_pass() && matches!(options.waiting, Waiting::Never) => {
+                options.notify.warn(&format!(
+                    "no flow records are written to {}: {why}; they are lost until it can be opened; trying again every {} s",
+                    folder.display(),
+                    OPEN_EVERY.as_secs()
+                ));
+                Err(NotOpen { why, tried: Instant::now() })
+            }
+            opened => Ok(opened.map_err(ProbeError::Store)?),
+        };
+        let (taken, refused) = Default::default();
+        Ok(Self { folder: folder.to_path_buf(), options, dataset, taken, refused })
+    }
+
+    /// Tries again to open a dataset that could not be opened.
+    fn open_again(&mut self) {
+        if !self.dataset.as_ref().is_err_and(|not_open| not_open.tried.elapsed() >= OPEN_EVERY) {
+            return;
+        }
+        self.dataset = Dataset::open(&self.folder, &self.options)
+            .map_err(|why| NotOpen { why, tried: Instant::now() })
+            .inspect(|dataset| {
+                let (name, lost) = (&dataset.name, self.refused.records);
+                let said = format!("flow records can be written to {name} now; {lost} were lost before");
+                self.options.notify.info(&said);
+            });
+    }
+}
+
+impl Dataset {
+    fn open(folder: &Path, options: &KeptOptions) -> Result<Self, StoreError> {
+        let KeptOptions { retention, iceberg, cache, notify, .. } = options;
+        let writing = WriterOptions {
+            retention: *retention,
+            iceberg: *iceberg,
+            notify: notify.clone(),
+            ..WriterOptions::new(wall_ns)
+        };
+        let (writer, recovery) = Writer::open_beside(folder, writing)?;
         let name = writer.root().display().to_string();
         if writer.root() != folder {
             notify.info(&format!(
@@ -74,12 +126,11 @@ impl Kept {
         if let Some(what) = notice(&recovery) {
             notify.warn(&format!("{name}: {what}"));
         }
-        let live = writer.serve(cache);
+        let live = writer.serve(cache.clone());
         if let Err(error) = &live {
             notify.warn(&format!("answers from {name} will lack records that are not on disk: {error}"));
         }
-        let (taken, refused) = Default::default();
-        Ok(Self { writer, live: live.ok(), name, taken, refused, waiting })
+        Ok(Self { writer, live: live.ok(), name })
     }
 
     /// Passes on records and waits as configured; returns how many were taken.
@@ -94,13 +145,31 @@ impl Kept {
         }
         Ok(taken)
     }
+
+    /// Ends; returns its name, what could not be written, and why that or `refused` records were lost.
+    fn close(self, refused: Amount) -> Result<(String, Amount, Option<String>), StoreError> {
+        let Self { writer, live, name } = self;
+        let last_error = writer.status().last_error;
+        // Answers end when everything is on disk, so they lack nothing until then.
+        let (unwritten, error) = match writer.close() {
+            Ok(_) => (Amount::default(), last_error.filter(|_| refused.records > 0)),
+            Err(StoreError::Lost { amount, why }) => (amount, Some(why)),
+            Err(error) => return Err(error),
+        };
+        drop(live);
+        Ok((name, unwritten, error))
+    }
 }
 
 impl Outlet for Kept {
     fn take(&mut self, records: &[FlowRecord]) -> Result<(), ProbeError> {
-        let count = match &self.waiting {
-            Waiting::Until(stop) => self.append(records, stop).map_err(ProbeError::Store)?,
-            Waiting::Never => self.writer.offer(records),
+        self.open_again();
+        let count = match (&self.dataset, &self.options.waiting) {
+            (Ok(dataset), Waiting::Until(stop)) => {
+                dataset.append(records, stop).map_err(ProbeError::Store)?
+            }
+            (Ok(dataset), Waiting::Never) => dataset.writer.offer(records),
+            (Err(_), _) => 0,
         };
         self.taken += Amount::of_all(&records[..count]);
         self.refused += Amount::of_all(&records[count..]);
@@ -108,33 +177,43 @@ impl Outlet for Kept {
     }
 
     fn tick(&mut self) -> Result<(), ProbeError> {
-        // The writer has its own threads and timers.
+        // An open writer has its own threads and timers.
+        self.open_again();
         Ok(())
     }
 
     fn status(&mut self) -> Vec<OutletStatus> {
-        let status = self.writer.status();
         let lost = [(STORE_QUEUE.to_owned(), self.refused.records)];
-        let error = status.last_error.filter(|_| self.writer.is_in_trouble());
-        vec![OutletStatus {
-            to: self.name.clone(),
-            records: status.records_written,
-            waiting: status.records_pending,
-            lost: lost.into_iter().filter(|(_, records)| *records > 0).collect(),
-            error,
+        let lost = lost.into_iter().filter(|(_, records)| *records > 0).collect();
+        vec![match &self.dataset {
+            Ok(Dataset { writer, name, .. }) => {
+                let status = writer.status();
+                OutletStatus {
+                    to: name.clone(),
+                    records: status.records_written,
+                    waiting: status.records_pending,
+                    lost,
+                    error: status.last_error.filter(|_| writer.is_in_trouble()),
+                }
+            }
+            Err(NotOpen { why, .. }) => OutletStatus {
+                to: self.folder.display().to_string(),
+                records: 0,
+                waiting: 0,
+                lost,
+                error: Some(why.to_string()),
+            },
         }]
     }
 
     fn finish(self: Box<Self>, _hurried: bool) -> Result<Finished, ProbeError> {
-        let Self { writer, live, name, mut taken, refused, waiting: _ } = *self;
-        let last_error = writer.status().last_error;
-        // Answers end when everything is on disk, so they lack nothing until then.
-        let (unwritten, error) = match writer.close() {
-            Ok(_) => (Amount::default(), last_error.filter(|_| refused.records > 0)),
-            Err(StoreError::Lost { amount, why }) => (amount, Some(why)),
-            Err(error) => return Err(ProbeError::Store(error)),
+        let Self { folder, dataset, mut taken, refused, .. } = *self;
+        let (name, unwritten, error) = match dataset {
+            Ok(dataset) => dataset.close(refused).map_err(ProbeError::Store)?,
+            Err(NotOpen { why, .. }) => {
+                (folder.display().to_string(), Amount::default(), Some(why.to_string()))
+            }
         };
-        drop(live);
         taken -= unwritten;
         let missed = [refused, unwritten].into_iter().sum();
         let lost = [(STORE_QUEUE, refused.records), (NOT_WRITTEN, unwritten.records)];

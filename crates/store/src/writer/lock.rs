@@ -31,11 +31,12 @@ impl Lock {
         Ok((Self { root: root.to_path_buf(), path, file }, left))
     }
 
-    /// Writes the owner into the file.
+    /// Writes the owner into the file. On a full disk the last owner's text stays there: it is written over, and cut only
+    /// afterwards.
     pub(super) fn sign(&mut self, owner: &str) -> Result<(), StoreError> {
-        let file = &mut self.file;
-        let rewritten = file.set_len(0).and_then(|()| file.rewind());
-        let signed = rewritten.and_then(|()| writeln!(file, "{owner}")).and_then(|()| file.sync_all());
+        let (file, text) = (&mut self.file, format!("{owner}\n"));
+        let written = file.rewind().and_then(|()| file.write_all(text.as_bytes()));
+        let signed = written.and_then(|()| file.set_len(text.len() as u64)).and_then(|()| file.sync_all());
         signed.map_err(StoreError::io("write", &self.path))
     }
 

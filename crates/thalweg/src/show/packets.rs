@@ -223,7 +223,8 @@ fn virtual_routers(routers: &[VirtualRouterView]) -> String {
 
 fn standby(views: &[StandbyView]) -> String {
     let Some(view) = views.first() else {
-        return "no standby: [standby] names it, and it is known a moment after the start\n".to_owned();
+        return "no standby is configured: add a section [standby] with `listen`, `peer` and `key`\n"
+            .to_owned();
     };
     let behind = match (view.state.as_str(), view.behind) {
         ("covered" | "ready", 0) => "; in step".to_owned(),

@@ -11,6 +11,8 @@ use crate::site::{OFFICE, OUTSIDE, Router, Site, eventually};
 
 /// Bytes that fill the small disk except for about 100 kB.
 const FILLER: usize = 8_250_000;
+/// All bytes of the small disk.
+const DISK: usize = 8 << 20;
 
 fn config(store: &Path) -> String {
     format!(
@@ -125,4 +127,30 @@ fn a_disk_that_turns_read_only_is_as_one_that_is_full() {
     assert_eq!(router.process.end_code(), Some(1), "{}", site.log());
     let log = site.log();
     assert!(log.contains("not-written") && log.lines().any(|line| line.starts_with("error: ")), "{log}");
+}
+
+/// Not even the dataset's lock has room, so the dataset cannot be opened.
+#[test]
+fn a_router_starts_while_its_disk_is_full_to_the_last_byte() {
+    let Some(site) = Site::new() else { return };
+    let disk = small_disk(&site);
+    let mut router = start(&site, &disk, DISK);
+    says(&site, "no flow records are written", 1);
+    let outlet = store(&router, true);
+    assert!(outlet["error"].as_str().is_some_and(|error| error.contains("No space left")), "{outlet}");
+    let status = router.one("status").to_string();
+    assert!(status.contains("flow records do not reach"), "{status}");
+    forwards(&site);
+    fs::remove_file(router.process.inside(&disk).join("filler")).expect("it is there");
+    says(&site, "flow records can be written", 1);
+    store(&router, false);
+    assert_eq!(site.log().matches("no flow records are written").count(), 1, "{}", site.log());
+    forwards(&site);
+    let kept = File::open(router.process.inside(&disk)).expect("the disk");
+    router.process.end_code();
+    let data = format!("/proc/{}/fd/{}/flows", std::process::id(), kept.as_raw_fd());
+    let top = ["flows", "--data", &data, "--format", "json", "top", "proto", "src host 10.1.0.2"];
+    let top = site.said(&site.router(), env!("CARGO_BIN_EXE_thalweg"), &top);
+    let top: Value = serde_json::from_str(&top).expect("JSON");
+    assert!(top["total"]["packets"].as_u64() >= Some(1), "{top}");
 }

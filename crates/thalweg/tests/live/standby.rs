@@ -228,3 +228,18 @@ impl Drop for EndsWhenDropped<'_> {
         self.0.store(true, Ordering::Release);
     }
 }
+
+/// At boot the link's address may come after the router.
+#[test]
+fn a_router_starts_before_the_link_to_its_standby_has_an_address() {
+    let Some(site) = site() else { return };
+    site.ip(&site.router(), "addr del 10.2.0.1/24 dev guest");
+    let mut router = first(&site);
+    eventually("the missing address is told", || site.log().contains("10.2.0.1:29190 yet").then_some(()));
+    let unsent = |view: &Value| view["counters"]["unsent"].as_u64() > Some(0);
+    eventually("what is not sent is counted", || is(&router, "alone").filter(unsent));
+    site.ip(&site.router(), "addr add 10.2.0.1/24 dev guest");
+    eventually("it uses the address", || site.log().contains("uses 10.2.0.1:29190 now").then_some(()));
+    assert_eq!(site.log().matches("10.2.0.1:29190 yet").count(), 1, "{}", site.log());
+    assert_eq!(router.process.end_code(), Some(0), "{}", site.log());
+}
