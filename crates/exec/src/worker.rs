@@ -273,24 +273,31 @@ impl<P: Plan> Worker<'_, P> {
         }
     }
 
-    /// Waits for the lock, and counts that. Fails if foreign code has panicked under it.
+    /// Waits for the lock, and counts that. Fails if foreign code has panicked under it. The lock is tried for a while,
+    /// as turns and rings are: a source's chunk takes little longer to read than a thread takes to sleep and wake.
     pub(crate) fn enter<'l, T: ?Sized>(&mut self, lock: &'l Fragile<T>) -> Result<Held<'l, T>, Stopped> {
-        let shared = self.shared;
-        let cores = &shared.control.cores;
+        let control = &self.shared.control;
+        let cores = &control.cores;
         let at = std::ptr::from_ref(lock).cast::<()>().addr();
-        loop {
-            let guard = match lock.try_lock() {
-                Ok(guard) => guard,
+        let (mut backoff, mut since) = (control.backoff(), None);
+        let guard = loop {
+            match lock.try_lock() {
+                Ok(guard) => break guard,
                 Err(TryLockError::Poisoned(_)) => return Err(Stopped),
-                Err(TryLockError::WouldBlock) if cores.is_some() => {
-                    self.waiting(|| shared.control.park(Awaited::Lock(at)));
-                    shared.control.check()?;
-                    continue;
-                }
-                Err(TryLockError::WouldBlock) => self.waiting(|| lock.lock()).map_err(|_| Stopped)?,
-            };
-            return Ok(Held { guard, _unlock: cores.clone().map(|cores| Unlock { cores, at }) });
-        }
+                Err(TryLockError::WouldBlock) => {}
+            }
+            since.get_or_insert_with(|| self.shared.now_ns());
+            if backoff.try_again() {
+                continue;
+            }
+            if cores.is_none() {
+                break lock.lock().map_err(|_| Stopped)?;
+            }
+            control.park(Awaited::Lock(at));
+            control.check()?;
+        };
+        since.into_iter().for_each(|since| self.wait_was(since));
+        Ok(Held { guard, _unlock: cores.clone().map(|cores| Unlock { cores, at }) })
     }
 
     pub(crate) fn wait(&mut self, turn: &Turn, target: u64) -> Result<(), Stopped> {

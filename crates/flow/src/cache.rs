@@ -52,6 +52,7 @@ use crate::names::Looks;
 use crate::record::{EndReason, FlowRecord};
 use crate::sampling::Sampler;
 use crate::wheel::{LIST, Linked, Wheel};
+pub(crate) use arena::NO_SLOT;
 use arena::{Arenas, Family, Fate, Half, place, state};
 use flood::Flood;
 use index::Index;
@@ -172,23 +173,17 @@ impl Shard {
         self.index.prefetch(hash, false);
     }
 
-    /// Prefetches a flow's entry, once its first bucket is cached. If the flow is not in it, prefetches the
-    /// second bucket and returns `false`.
+    /// Prefetches a flow's entry, once its first bucket is cached, and returns its probable slot. If the flow is not
+    /// in that bucket, prefetches the second one.
     #[inline(always)]
-    pub(crate) fn prefetch_entry(&self, hash: u64) -> bool {
-        let guess = self.index.guess(hash);
-        if let Some(slot) = guess {
-            self.arenas.prefetch(slot);
-        }
-        guess.is_some()
+    pub(crate) fn prefetch_entry(&self, hash: u64) -> Option<u32> {
+        self.index.guess(hash).inspect(|slot| self.arenas.prefetch(*slot))
     }
 
-    /// Prefetches a flow's entry, once its second bucket is cached.
+    /// [`Self::prefetch_entry`], once the second bucket is cached.
     #[inline(always)]
-    pub(crate) fn prefetch_second(&self, hash: u64) {
-        if let Some(slot) = self.index.guess_second(hash) {
-            self.arenas.prefetch(slot);
-        }
+    pub(crate) fn prefetch_second(&self, hash: u64) -> Option<u32> {
+        self.index.guess_second(hash).inspect(|slot| self.arenas.prefetch(*slot))
     }
 
     /// Counts a packet as seen; returns whether it is sampled.
@@ -215,27 +210,58 @@ impl Shard {
     }
 
     /// Counts a packet in its flow, with its outcome if the meter keeps outcomes. Returns the flow's slot, if it has
-    /// one.
+    /// one. `guess` is where the flow probably is: if so, the index need not be read again.
     #[inline(always)]
     pub(crate) fn count(
         &mut self,
-        hash: u64,
+        (hash, guess): (u64, u32),
         facts: &Facts,
         outcome: Option<&Outcome>,
         out: &mut Out<'_>,
     ) -> Option<u32> {
         if facts.ipv6 {
-            self.count_key(hash, &facts.key6(), facts, outcome, out)
+            self.count_key((hash, guess), &facts.key6(), facts, outcome, out)
         } else {
-            self.count_key(hash, &facts.key4(), facts, outcome, out)
+            self.count_key((hash, guess), &facts.key4(), facts, outcome, out)
         }
     }
 
     #[inline(always)]
     fn count_key<const WORDS: usize>(
         &mut self,
-        hash: u64,
+        (hash, guess): (u64, u32),
         key: &Key<WORDS>,
+        facts: &Facts,
+        outcome: Option<&Outcome>,
+        out: &mut Out<'_>,
+    ) -> Option<u32>
+    where
+        Key<WORDS>: Family,
+    {
+        // Fast path for nearly all packets: the flow is where it was guessed, has one direction and no outcome, and
+        // neither the flow nor the packet ends anything. No two live flows have the same key.
+        if !self.biflow
+            && outcome.is_none()
+            && facts.tcp_flags & (FIN | RST) == 0
+            && let Some(at) = Key::<WORDS>::place(guess)
+            && let Some(entry) = Key::<WORDS>::arena_mut(&mut self.arenas).live_mut(at)
+            && entry.key.matches(key, &self.matching)
+            && entry.half.surely_goes_on(facts.arrival_ns, &self.timeouts)
+        {
+            entry.half.state |= state::TOUCHED;
+            entry.half.count(facts);
+            entry.key.note_application(key);
+            self.totals.cached += Amount::one(facts.bytes);
+            return Some(guess);
+        }
+        self.count_any((hash, key), facts, outcome, out)
+    }
+
+    /// Slow path of [`Self::count`], for known and new flows.
+    #[inline(never)]
+    fn count_any<const WORDS: usize>(
+        &mut self,
+        (hash, key): (u64, &Key<WORDS>),
         facts: &Facts,
         outcome: Option<&Outcome>,
         out: &mut Out<'_>,
@@ -246,40 +272,7 @@ impl Shard {
         let (arena, matching) = (Key::<WORDS>::arena(&self.arenas), &self.matching);
         let is =
             |slot| Key::<WORDS>::place(slot).is_some_and(|at| arena.entry(at).key.matches(key, matching));
-        let found = self.index.find(hash, is);
-        // Fast path for nearly all packets: one direction, no outcome, and neither the flow nor the packet
-        // ends anything.
-        if let Some(slot) = found
-            && !self.biflow
-            && outcome.is_none()
-            && facts.tcp_flags & (FIN | RST) == 0
-        {
-            let entry = Key::<WORDS>::arena_mut(&mut self.arenas).entry_mut(place(slot));
-            if entry.half.surely_goes_on(facts.arrival_ns, &self.timeouts) {
-                entry.half.state |= state::TOUCHED;
-                entry.half.count(facts);
-                entry.key.note_application(key);
-                self.totals.cached += Amount::one(facts.bytes);
-                return found;
-            }
-        }
-        self.count_any(found, (hash, key), facts, outcome, out)
-    }
-
-    /// Slow path of [`Self::count`], for known and new flows.
-    #[inline(never)]
-    fn count_any<const WORDS: usize>(
-        &mut self,
-        found: Option<u32>,
-        (hash, key): (u64, &Key<WORDS>),
-        facts: &Facts,
-        outcome: Option<&Outcome>,
-        out: &mut Out<'_>,
-    ) -> Option<u32>
-    where
-        Key<WORDS>: Family,
-    {
-        let (slot, touched) = match found {
+        let (slot, touched) = match self.index.find(hash, is) {
             Some(slot) => {
                 self.report_ended(slot, key, facts, out);
                 (slot, state::TOUCHED)

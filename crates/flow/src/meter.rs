@@ -17,8 +17,8 @@
 //! ```
 //!
 //! So memory has the time of a whole block, some hundreds of nanoseconds, to answer, and requests are spread
-//! evenly. Prefetches are guesses: earlier packets may create or evict the flow meanwhile, so the last step
-//! looks again.
+//! evenly. What is prefetched is a guess: earlier packets may create or evict the flow meanwhile, so the last step
+//! compares the key, and looks again if the flow is another one.
 //!
 //! Every packet is counted once, in the totals of the shard that it is labeled with; one without a label
 //! belongs to the first shard.
@@ -27,7 +27,7 @@ pub(crate) mod fragments;
 pub(crate) mod options;
 pub(crate) mod totals;
 
-use crate::cache::Shard;
+use crate::cache::{NO_SLOT, Shard};
 use crate::key::{Facts, KeyRules, Outcome, fold, secret};
 use crate::names::Payload;
 use crate::names::resolved::{self, Known, Relation, Resolved, address_hash};
@@ -326,10 +326,12 @@ struct Ahead {
     place: u16,
     /// Packets that the frame merges; each is counted by itself.
     segments: u32,
+    /// Where the flow probably is.
+    guess: u32,
 }
 
 impl Ahead {
-    const NONE: Self = Self { facts: Facts::NONE, hash: 0, shard: 0, place: 0, segments: 1 };
+    const NONE: Self = Self { facts: Facts::NONE, hash: 0, shard: 0, place: 0, segments: 1, guess: NO_SLOT };
 }
 
 /// Packets that move through the steps together; only those to be counted.
@@ -422,19 +424,22 @@ impl<G: DerefMut<Target = Shard>> Walk<'_, G> {
     #[inline(always)]
     fn seek(&mut self, block: usize) {
         let Block { packets, count, missed, misses } = &mut self.ahead[block];
-        for (n, ahead) in packets[..*count].iter().enumerate() {
+        for (n, ahead) in packets[..*count].iter_mut().enumerate() {
+            let guess = self.shards[usize::from(ahead.shard)].prefetch_entry(ahead.hash);
+            ahead.guess = guess.unwrap_or(NO_SLOT);
             missed[*misses] = n as u8;
-            *misses += usize::from(!self.shards[usize::from(ahead.shard)].prefetch_entry(ahead.hash));
+            *misses += usize::from(guess.is_none());
         }
     }
 
     /// Third step.
     #[inline(always)]
     fn seek_second(&mut self, block: usize) {
-        let Block { packets, missed, misses, .. } = &self.ahead[block];
+        let Block { packets, missed, misses, .. } = &mut self.ahead[block];
         for n in &missed[..*misses] {
-            let ahead = &packets[usize::from(*n)];
-            self.shards[usize::from(ahead.shard)].prefetch_second(ahead.hash);
+            let ahead = &mut packets[usize::from(*n)];
+            let guess = self.shards[usize::from(ahead.shard)].prefetch_second(ahead.hash);
+            ahead.guess = guess.unwrap_or(NO_SLOT);
         }
     }
 
@@ -450,7 +455,7 @@ impl<G: DerefMut<Target = Shard>> Walk<'_, G> {
             });
             let shard = &mut self.shards[usize::from(ahead.shard)];
             let slot = match ahead.segments {
-                1 => shard.count(ahead.hash, &ahead.facts, outcome.as_ref(), out),
+                1 => shard.count((ahead.hash, ahead.guess), &ahead.facts, outcome.as_ref(), out),
                 _ => count_segments(shard, self.rules, &batch.packets()[i], ahead, outcome, out),
             };
             if let (true, Some(slot)) = (self.with_names, slot)
@@ -482,7 +487,7 @@ fn count_segments(
         if let Some(outcome) = &mut outcome {
             outcome.bytes = facts.bytes;
         }
-        slot = shard.count(ahead.hash, &facts, outcome.as_ref(), out);
+        slot = shard.count((ahead.hash, ahead.guess), &facts, outcome.as_ref(), out);
     }
     slot
 }

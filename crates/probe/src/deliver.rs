@@ -151,7 +151,7 @@ impl Delivery {
                 Arrival::Nothing => self.each_outlet(|outlet| outlet.tick()),
                 Arrival::Batch(batch) => {
                     records.clear();
-                    records.extend(batch.records());
+                    batch.unpack(&mut records);
                     self.arrivals.give_back(batch);
                     self.completing.complete(&mut records);
                     delivered.amount += Amount::of_all(&records);

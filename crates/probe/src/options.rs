@@ -11,7 +11,7 @@ use thalweg_flow::{ExporterId, MeterError, MeterOptions};
 use thalweg_ports::collector::{CollectorError, TlsOptions};
 use thalweg_ports::live::LiveError;
 use thalweg_ports::webhook::WebhookError;
-use thalweg_ports::{InputError, Issue};
+use thalweg_ports::{InputError, InputSpec, Issue};
 use thalweg_store::{Retention, StoreError};
 
 use crate::alarm_rules::{AlarmError, AlarmOptions};
@@ -27,6 +27,9 @@ pub enum Input {
     Files(FileInput),
     Live(LiveInput),
 }
+
+/// Files with fewer bytes than this are metered in less time than further threads save.
+const SMALL_BYTES: u64 = 32 << 20;
 
 /// Captures and text traces as input.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +52,15 @@ impl FileInput {
     /// These inputs once, as fast as possible.
     pub fn new(inputs: Vec<PathBuf>) -> Self {
         Self { inputs, loops: 1, rate_pps: None, preload: false, deal: Deal::Hash, strict: false }
+    }
+
+    /// Whether the files are too small for several threads to pay off. Nobody knows how much comes from a pipe.
+    pub fn is_small(&self) -> bool {
+        let bytes_of = |input: &PathBuf| {
+            let bytes = InputSpec::parse(&input.to_string_lossy()).bytes();
+            bytes.map_or(u64::MAX, |bytes| bytes.saturating_mul(self.loops.into()))
+        };
+        self.inputs.iter().map(bytes_of).fold(0, u64::saturating_add) < SMALL_BYTES
     }
 }
 

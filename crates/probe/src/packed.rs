@@ -71,9 +71,10 @@ impl Plain {
         })
     }
 
+    /// Makes a record that says nothing yet this one.
     #[inline(always)]
-    fn record(&self) -> FlowRecord {
-        let key = FlowKey {
+    fn write_to(&self, record: &mut FlowRecord) {
+        record.key = FlowKey {
             src: IpAddr::V4(self.src),
             dst: IpAddr::V4(self.dst),
             src_port: self.src_port,
@@ -84,7 +85,7 @@ impl Plain {
             vlan: self.vlan,
             mpls_label: None,
         };
-        let counters = Counters {
+        record.counters = Counters {
             packets: u64::from(self.packets),
             bytes: self.bytes,
             first_ns: self.first_ns,
@@ -93,13 +94,28 @@ impl Plain {
             ttl_min: self.ttl_min,
             ttl_max: self.ttl_max,
         };
-        FlowRecord {
-            application: self.application,
-            egress: self.egress,
-            sampling_interval: self.sampling_interval,
-            ..FlowRecord::new(key, counters, self.end_reason)
-        }
+        record.end_reason = self.end_reason;
+        record.application = self.application;
+        record.egress = self.egress;
+        record.sampling_interval = self.sampling_interval;
     }
+}
+
+/// A record that says nothing: what is not in [`Plain`] is as here.
+fn blank() -> FlowRecord {
+    let none = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+    let key = FlowKey {
+        src: none,
+        dst: none,
+        src_port: 0,
+        dst_port: 0,
+        protocol: 0,
+        traffic_class: 0,
+        ingress: 0,
+        vlan: 0,
+        mpls_label: None,
+    };
+    FlowRecord::new(key, Counters::default(), None)
 }
 
 /// A list of records.
@@ -137,18 +153,32 @@ impl Packed {
         self.others.clear();
     }
 
-    /// All records, in order.
-    pub(crate) fn records(&self) -> impl Iterator<Item = FlowRecord> {
-        let (mut plain, mut others) = (self.plain.iter(), self.others.iter().peekable());
-        (0..self.len() as u32).filter_map(move |place| match others.next_if(|(at, _)| *at == place) {
-            Some((_, record)) => Some(*record),
-            None => plain.next().map(Plain::record),
-        })
+    /// Appends all records, in order. A record is hundreds of bytes long, so each is written where it stays.
+    pub(crate) fn unpack(&self, records: &mut Vec<FlowRecord>) {
+        records.reserve(self.len());
+        let (blank, mut plain, mut place) = (blank(), self.plain.iter(), 0);
+        let unpack = |plain: &mut dyn Iterator<Item = &Plain>, records: &mut Vec<FlowRecord>| {
+            for packed in plain {
+                records.push(blank);
+                records.last_mut().into_iter().for_each(|record| packed.write_to(record));
+            }
+        };
+        for (at, other) in &self.others {
+            unpack(&mut plain.by_ref().take((at - place) as usize), records);
+            records.push(*other);
+            place = at + 1;
+        }
+        unpack(&mut plain, records);
     }
 
     /// The packets and bytes in all records.
     pub(crate) fn amount(&self) -> Amount {
-        self.records().map(|record| Amount::of(&record)).sum()
+        let plain = self.plain.iter().map(|packed| Amount {
+            records: 1,
+            packets: packed.packets.into(),
+            bytes: packed.bytes,
+        });
+        plain.chain(self.others.iter().map(|(_, record)| Amount::of(record))).sum()
     }
 }
 
@@ -227,13 +257,18 @@ mod tests {
             packed.clear();
             records.iter().for_each(|record| packed.push(record));
             assert_eq!(packed.len(), records.len());
-            assert_eq!(packed.records().collect::<Vec<_>>(), records);
+            let mut unpacked = vec![plain(0)];
+            packed.unpack(&mut unpacked);
+            assert_eq!(unpacked.split_off(1), records, "behind what was there");
+            assert_eq!(packed.amount(), Amount::of_all(&records));
         }
     }
 
     #[test]
     fn plain_records_are_kept_as_such_and_no_others() {
-        assert_eq!(Plain::of(&plain(1)).map(|packed| packed.record()), Some(plain(1)));
+        let mut record = blank();
+        Plain::of(&plain(1)).expect("it is plain").write_to(&mut record);
+        assert_eq!(record, plain(1));
         assert!(others().iter().all(|record| Plain::of(record).is_none()));
     }
 }

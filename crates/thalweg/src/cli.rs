@@ -489,6 +489,36 @@ mod tests {
     }
 
     #[test]
+    fn a_probe_takes_the_model_that_its_input_is_fastest_with() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [small, large] = [("small", (32 << 20) - 1), ("large", 32 << 20)].map(|(name, bytes)| {
+            let path = folder.path().join(name);
+            // A hole: nothing is written.
+            std::fs::File::create(&path).and_then(|file| file.set_len(bytes)).expect("a file");
+            path
+        });
+        let shape = |arguments: String| {
+            let line = format!("thalweg probe {arguments}");
+            let cli = Cli::try_parse_from(line.split_whitespace()).expect("valid");
+            let Command::Probe(args) = cli.command else { panic!("another command") };
+            let shape = args.options().expect("valid").shape;
+            (shape.model, shape.workers)
+        };
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let several = if cores > 1 { (ModelKind::Tokens, cores) } else { (ModelKind::Serial, 1) };
+        let (small, large) = (small.display(), large.display());
+        assert_eq!(shape(format!("{small}")), (ModelKind::Serial, 1));
+        assert_eq!(shape(format!("{large}")), several);
+        assert_eq!(shape("-".to_owned()), several, "nobody knows how long a pipe is");
+        assert_eq!(shape(format!("{small} {small}")), several, "together they are large");
+        assert_eq!(shape(format!("{small} --loop 2")), several);
+        assert_eq!(shape(format!("{small} --workers 3")), (ModelKind::Tokens, 3));
+        assert_eq!(shape(format!("{large} --workers 1")), (ModelKind::Serial, 1));
+        assert_eq!(shape(format!("{large} --readers 1")), (ModelKind::Farm, 1));
+        assert_eq!(shape("--interface eth0 --workers 2".to_owned()), (ModelKind::RunToCompletion, 2));
+    }
+
+    #[test]
     fn defaults_agree_with_the_node() {
         let parsed = options("x -c c --model run-to-completion --workers 1").expect("valid");
         assert_eq!(parsed, ReplayOptions { inputs: vec![PathBuf::from("x")], ..Default::default() });

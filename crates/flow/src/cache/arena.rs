@@ -22,6 +22,8 @@ use thalweg_base::{DropReason, NO_PORT, Origin, Refused, prefetch_all};
 
 const OF_IPV6: u32 = 1 << 31;
 const NO_ENTRY: u32 = u32::MAX;
+/// No flow has this slot.
+pub(crate) const NO_SLOT: u32 = u32::MAX;
 
 pub(crate) mod state {
     pub(crate) const LIVE: u8 = 1;
@@ -270,6 +272,12 @@ impl<K: Copy> Arena<K> {
 
     pub(crate) fn is_live(&self, at: usize) -> bool {
         self.entries.get(at).is_some_and(|entry| entry.half.state & state::LIVE != 0)
+    }
+
+    /// The flow at this place, if there is one.
+    #[inline(always)]
+    pub(crate) fn live_mut(&mut self, at: usize) -> Option<&mut Entry<K>> {
+        self.entries.get_mut(at).filter(|entry| entry.half.state & state::LIVE != 0)
     }
 
     #[inline(always)]

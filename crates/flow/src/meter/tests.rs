@@ -272,6 +272,32 @@ proptest! {
     }
 }
 
+/// Most packets take the short way, and both ways read the same.
+#[test]
+fn usual_packets_have_the_same_facts_on_both_ways() {
+    let mut ways = [0; 2];
+    for (biflow, ports, count) in
+        [(false, true, Bytes::Ip), (true, true, Bytes::Frame), (false, false, Bytes::Ip)]
+    {
+        let key = KeyFields { ports, ..KeyFields::default() };
+        let rules = KeyRules::new(&MeterOptions { biflow, key, count, ..options() });
+        let mut source = Source::new(4, 50);
+        for sequence in 0..20 {
+            let mut chunk = testing::chunk(sequence, 1, &source.chunk(100));
+            for (packet, frame) in chunk.whole().0.frames() {
+                let [mut usual, mut any] = [Facts::NONE; 2];
+                let is_usual = rules.read_usual(packet, frame, &mut usual);
+                ways[usize::from(is_usual)] += 1;
+                if is_usual {
+                    assert_eq!(rules.read_any(packet, frame, None, &mut any), Ok(()));
+                    assert_eq!(format!("{usual:?}"), format!("{any:?}"));
+                }
+            }
+        }
+    }
+    assert!(ways.iter().all(|packets| *packets > 1000), "{ways:?}");
+}
+
 #[test]
 fn a_shard_that_somebody_works_on_is_not_waited_for() {
     let meter: Meter = Meter::new(&MeterOptions { shards: 1, ..options() }).unwrap();

@@ -57,6 +57,11 @@ impl InputSpec {
         Self { name: name.to_string(), location: Location::Reader(Box::new(reader)), port: None }
     }
 
+    /// Bytes to read, if that can be known before.
+    pub fn bytes(&self) -> Option<u64> {
+        self.location.bytes().ok().flatten()
+    }
+
     /// The name in messages.
     pub fn name(&self) -> &str {
         &self.name

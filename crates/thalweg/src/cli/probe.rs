@@ -168,14 +168,14 @@ pub(crate) struct ProbeArgs {
     pub(crate) keep: KeepArgs,
     #[command(flatten)]
     pub(crate) enrich: EnrichArgs,
-    /// Execution model: how packets are spread over cores [default: run-to-completion; farm with --readers or
-    /// --pipelines]
+    /// Execution model: how packets are spread over cores [default: tokens for files, serial for files of less than
+    /// 32 MiB, run-to-completion for interfaces; farm with --readers or --pipelines]
     #[arg(long, value_parser = one_of(MODELS), help_heading = "Execution")]
     pub(crate) model: Option<ModelKind>,
     /// Synthetic work per packet, to compare shapes on coarser work: `none`, `queens:N`, or `queens:4-8`, random
     #[arg(long, value_name = "WORK", default_value = "none", help_heading = "Execution")]
     pub(crate) work: Work,
-    /// Worker threads of each pipeline [default: one per core; 1 with --readers or --pipelines]
+    /// Worker threads of each pipeline [default: one per core; 1 for small files, with --readers or --pipelines]
     #[arg(long, value_name = "W", help_heading = "Execution")]
     pub(crate) workers: Option<NonZeroUsize>,
     /// Reader threads of each pipeline, which parse packets for its workers [default: 1]
@@ -329,7 +329,7 @@ impl ProbeArgs {
             false => Input::Live(self.live()),
         };
         Ok(ProbeOptions {
-            shape: self.shape()?,
+            shape: self.shape(&input)?,
             chunk_packets: self.chunk.map(NonZeroUsize::get),
             parsing: ParseOptions { tunnels: self.tunnels },
             meter,
@@ -384,12 +384,14 @@ impl ProbeArgs {
         }
     }
 
-    fn shape(&self) -> Result<Shape, String> {
+    fn shape(&self, input: &Input) -> Result<Shape, String> {
         let is_farm = self.readers.is_some() || self.pipelines.is_some();
-        let model = match self.model {
-            Some(model) => model,
-            None if is_farm => ModelKind::Farm,
-            None => ModelKind::RunToCompletion,
+        let model = match (self.model, input) {
+            (Some(model), _) => model,
+            (None, _) if is_farm => ModelKind::Farm,
+            (None, Input::Live(_)) => ModelKind::RunToCompletion,
+            (None, Input::Files(files)) if self.takes_threads(files) => ModelKind::Tokens,
+            (None, Input::Files(_)) => ModelKind::Serial,
         };
         if self.readers.is_some() && !model.has_readers() {
             return Err(format!(
@@ -403,7 +405,7 @@ impl ProbeArgs {
             (Some(workers), _) => workers.get(),
             (None, ModelKind::Serial) => 1,
             (None, _) if is_farm => 1,
-            (None, _) => std::thread::available_parallelism().map_or(1, NonZeroUsize::get),
+            (None, _) => cores(),
         };
         let or_one = |count: Option<NonZeroUsize>| count.map_or(1, NonZeroUsize::get);
         Ok(Shape {
@@ -415,6 +417,15 @@ impl ProbeArgs {
             pin_cores: self.pin.clone().map_or(Vec::new(), |cores| cores.0),
         })
     }
+
+    /// Whether several threads meter files, if no model is asked for.
+    fn takes_threads(&self, files: &FileInput) -> bool {
+        self.workers.map_or_else(|| cores() > 1 && !files.is_small(), |workers| workers.get() > 1)
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
 const PROBE_HELP: &str = "\
