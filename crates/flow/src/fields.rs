@@ -8,6 +8,7 @@
 //! In columns, a value is a plain number, and unknown is a number that no known value has ([`Row::absent`]).
 //! [`Field::value`] gives values for people and programs.
 
+mod parts;
 mod table;
 
 use std::borrow::Cow;
@@ -17,6 +18,7 @@ use thalweg_base::{DropReason, Name};
 use thalweg_wire::{MacAddr, application};
 
 use crate::record::{Counters, Direction, EndReason, Event, FlowKey, FlowRecord, SAMPLING_UNKNOWN};
+pub use parts::Parts;
 pub use table::Field;
 
 /// An unknown eight-bit value.

@@ -37,6 +37,10 @@ const RECEIVE_BUFFER_BYTES: i32 = 16 << 20;
 /// How often threads check whether they should end.
 const TURN: Duration = Duration::from_millis(100);
 
+/// How long a reader that has read everything lets messages gather. A thread that waits for a queue is woken for each
+/// message, which takes longer than reading it.
+const GATHER: Duration = Duration::from_millis(1);
+
 /// The longest time for reading what exporters sent before the end.
 pub const LAST_WORDS: Duration = Duration::from_secs(2);
 
@@ -118,8 +122,12 @@ impl Exporters {
         Ok(bound)
     }
 
-    /// Waits for the next event.
+    /// Waits for the next event, and a moment more, so that others are there already when it is asked again.
     pub fn next(&self, timeout: Duration) -> Option<Received> {
+        if let Ok(received) = self.queue.try_recv() {
+            return Some(received);
+        }
+        std::thread::sleep(GATHER);
         self.queue.recv_timeout(timeout).ok()
     }
 

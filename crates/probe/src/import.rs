@@ -52,7 +52,7 @@ pub use names::{ExporterNames, NamesError};
 
 /// How long one wait for sockets lasts.
 const TURN: Duration = Duration::from_millis(100);
-/// Records gathered before they are passed on.
+/// Records gathered before they are passed on: few enough to stay in the second-level cache until they are copied.
 const BATCH_RECORDS: usize = 1024;
 /// No message is this long.
 const MESSAGE_BYTES_MAX: usize = 1 << 16;
@@ -346,12 +346,16 @@ impl Work<'_> {
         while !self.stop.load(Ordering::Relaxed)
             && let Some(mut chunk) = source.next_chunk().map_err(ProbeError::Input)?
         {
+            let mut handed_on = Ok(());
             captures.read(&mut chunk, |number, arrival_ns, found| match found {
                 Found::Message { from, is_stream, bytes } => {
                     let place = || format!("{name}: packet {number}, from {from}");
                     match is_stream {
                         true => self.read_message(Peer::Socket(from), true, bytes, arrival_ns, place),
                         false => self.read_datagram(Peer::Socket(from), bytes, arrival_ns, place),
+                    }
+                    if self.records.len() >= BATCH_RECORDS && handed_on.is_ok() {
+                        handed_on = self.hand_on();
                     }
                 }
                 Found::Refused { from, why } => {
@@ -364,6 +368,7 @@ impl Work<'_> {
                     None => drop(self.passed_over.insert(what.to_owned(), 1)),
                 },
             });
+            handed_on?;
             self.hand_on()?;
             self.progress.advanced(self.messages, None);
         }

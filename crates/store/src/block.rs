@@ -10,7 +10,7 @@ use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use thalweg_base::IpPrefix;
 use thalweg_flow::FlowRecord;
-use thalweg_flow::fields::{Access, Field, unknown_record};
+use thalweg_flow::fields::{Access, Field, Parts, unknown_record};
 
 use crate::error::StoreError;
 
@@ -273,18 +273,27 @@ pub(crate) struct AddressNumbers {
     v4: HashMap<u32, u32, RandomState>,
     v6: HashMap<u128, u32, RandomState>,
     none: Option<u32>,
+    /// The last address but none, and its number.
+    last: Option<(IpAddr, u32)>,
     pub(crate) distinct: Vec<Option<IpAddr>>,
 }
 
 impl AddressNumbers {
     /// The number of an address, new or known.
     pub(crate) fn number(&mut self, address: Option<IpAddr>) -> u32 {
+        // Next hops and exporters are often those of the record before.
+        if let (Some(address), Some((last, number))) = (address, self.last)
+            && address == last
+        {
+            return number;
+        }
         let next = number(self.distinct.len());
         let number = match address {
             Some(IpAddr::V4(address)) => *self.v4.entry(address.into()).or_insert(next),
             Some(IpAddr::V6(address)) => *self.v6.entry(address.into()).or_insert(next),
             None => *self.none.get_or_insert(next),
         };
+        self.last = address.map(|address| (address, number)).or(self.last);
         if number == next {
             self.distinct.push(address);
         }
@@ -296,43 +305,43 @@ impl AddressNumbers {
 pub(crate) struct Block {
     pub(crate) rows: usize,
     columns: Vec<Option<Column>>,
+    /// Columns that are left out because no row has a value.
+    lacking: Vec<Field>,
 }
 
 impl Block {
     pub(crate) fn new(rows: usize) -> Self {
-        Self { rows, columns: Field::STORED.iter().map(|_| None).collect() }
+        Self { rows, columns: Field::STORED.iter().map(|_| None).collect(), lacking: Vec::new() }
     }
 
+    /// A block for a file: all columns, but those without a value in any row are not made, and [`Self::lacks`] them.
     pub(crate) fn of<'a>(records: impl ExactSizeIterator<Item = &'a FlowRecord>) -> Self {
-        Self::of_columns(Field::STORED, records)
+        let rows = records.len();
+        let mut block = Self::new(rows);
+        for builder in Builder::all(Field::STORED, records) {
+            let id = builder.id;
+            match builder.skipped == rows && id.is_nullable() {
+                true => block.lacking.push(id),
+                false => block.insert(id, builder.finish()),
+            }
+        }
+        block
     }
 
     pub(crate) fn of_columns<'a>(
         ids: &[Field],
         records: impl ExactSizeIterator<Item = &'a FlowRecord>,
     ) -> Self {
-        let rows = records.len();
-        let mut builders: Vec<Builder> = ids.iter().map(|id| Builder::new(*id, rows)).collect();
-        let mut records = records;
-        let mut turn: Vec<&FlowRecord> = Vec::with_capacity(TURN_RECORDS);
-        loop {
-            turn.clear();
-            turn.extend(records.by_ref().take(TURN_RECORDS));
-            if turn.is_empty() {
-                break;
-            }
-            for builder in &mut builders {
-                builder.extend(&turn);
-            }
-        }
-        let mut block = Self::new(rows);
-        for mut builder in builders {
-            if let Column::Address(addresses) = &mut builder.column {
-                addresses.distinct = Distinct::Parsed(builder.numbers.distinct);
-            }
-            block.columns[builder.id.index()] = Some(builder.column);
+        let mut block = Self::new(records.len());
+        for builder in Builder::all(ids, records) {
+            block.insert(builder.id, builder.finish());
         }
         block
+    }
+
+    /// Whether a column is left out because no row has a value.
+    pub(crate) fn lacks(&self, id: Field) -> bool {
+        self.lacking.contains(&id)
     }
 
     pub(crate) fn insert(&mut self, id: Field, column: Column) {
@@ -427,6 +436,8 @@ struct Builder {
     id: Field,
     column: Column,
     numbers: AddressNumbers,
+    /// The last rows, which have no value and are not in the column yet.
+    skipped: usize,
 }
 
 impl Builder {
@@ -438,10 +449,54 @@ impl Builder {
                 Column::Address(Addresses { codes: Vec::with_capacity(rows), distinct: Distinct::default() })
             }
         };
-        Self { id, column, numbers: AddressNumbers::default() }
+        Self { id, column, numbers: AddressNumbers::default(), skipped: 0 }
+    }
+
+    /// All records in columns under construction.
+    fn all<'a>(ids: &[Field], mut records: impl ExactSizeIterator<Item = &'a FlowRecord>) -> Vec<Self> {
+        let rows = records.len();
+        let mut builders: Vec<Self> = ids.iter().map(|id| Self::new(*id, rows)).collect();
+        let mut turn: Vec<&FlowRecord> = Vec::with_capacity(TURN_RECORDS);
+        loop {
+            turn.clear();
+            turn.extend(records.by_ref().take(TURN_RECORDS));
+            if turn.is_empty() {
+                return builders;
+            }
+            let parts = Parts::of_all(turn.iter().copied());
+            for builder in &mut builders {
+                match parts.may_have(builder.id) {
+                    true => builder.extend(&turn),
+                    false => builder.skipped += turn.len(),
+                }
+            }
+        }
+    }
+
+    /// Adds the rows that were skipped.
+    fn fill(&mut self) {
+        let rows = std::mem::take(&mut self.skipped);
+        match (&mut self.column, Column::absent(self.id, 1)) {
+            (Column::Wide(values), Column::Wide(absent)) => values.resize(values.len() + rows, absent[0]),
+            (Column::Number(values), Column::Number(absent)) => values.resize(values.len() + rows, absent[0]),
+            (Column::Address(values), _) if rows > 0 => {
+                let none = self.numbers.number(None);
+                values.codes.resize(values.codes.len() + rows, none);
+            }
+            _ => {}
+        }
+    }
+
+    fn finish(mut self) -> Column {
+        self.fill();
+        if let Column::Address(addresses) = &mut self.column {
+            addresses.distinct = Distinct::Parsed(self.numbers.distinct);
+        }
+        self.column
     }
 
     fn extend(&mut self, records: &[&FlowRecord]) {
+        self.fill();
         match (&mut self.column, self.id.row().access) {
             (Column::Wide(values), Access::Wide(get, _)) => {
                 values.extend(records.iter().map(|record| get(record)));
@@ -455,6 +510,48 @@ impl Builder {
             }
             // The column's kind was derived from the same access function above.
             _ => unreachable!("a column is made for its values"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Chance, any_record, likely_record};
+
+    /// What a record says that it lacks, it lacks: no field of such a part has a value.
+    #[test]
+    fn a_field_of_a_part_that_a_record_lacks_has_no_value() {
+        let mut chance = Chance::new(41);
+        let (mut skipped, mut asked) = (0, 0);
+        for _ in 0..3000 {
+            let record = any_record(&mut chance);
+            let parts = Parts::of(&record);
+            for field in Field::STORED.iter().filter(|field| !parts.may_have(**field)) {
+                assert_eq!(field.value(&record), None, "{}", field.name());
+                assert!(field.is_nullable(), "{}: a file could not leave it out", field.name());
+                skipped += 1;
+            }
+            asked += Field::STORED.iter().filter(|field| parts.may_have(**field)).count();
+        }
+        assert!(skipped > 10_000 && asked > 10_000);
+    }
+
+    /// Parts that come, go and come again between turns are in their rows.
+    #[test]
+    fn columns_are_those_of_each_record_alone() {
+        let mut chance = Chance::new(42);
+        let mut records: Vec<FlowRecord> =
+            (0..5 * TURN_RECORDS).map(|_| likely_record(&mut chance)).collect();
+        let made = Block::of(records.iter());
+        assert!(made.lacks(Field::NatSrc) && made.lacks(Field::ServerName) && !made.lacks(Field::Src));
+        assert!(made.column(Field::NatSrc).is_err(), "a query must not take it for loaded");
+        for place in [TURN_RECORDS + 5, TURN_RECORDS + 6, 3 * TURN_RECORDS] {
+            records[place] = any_record(&mut chance);
+        }
+        let block = Block::of_columns(Field::STORED, records.iter());
+        for (row, record) in records.iter().enumerate() {
+            assert_eq!(block.record(row).unwrap(), *record);
         }
     }
 }

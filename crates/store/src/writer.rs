@@ -135,6 +135,9 @@ impl std::fmt::Debug for Shared {
 struct State {
     pending: VecDeque<Arc<[FlowRecord]>>,
     pending_records: usize,
+    /// The batches of the last write. Later ones of the same length go to their memory, because getting as much from the
+    /// system takes longer than copying records.
+    spare: Vec<Arc<[FlowRecord]>>,
     /// When the oldest pending record arrived.
     oldest: Option<Instant>,
     /// Everything taken up to this count must be written at once.
@@ -235,7 +238,7 @@ impl Writer {
             if state.closing {
                 return Err(StoreError::Closed);
             }
-            self.shared.take(&mut state, batch.into());
+            self.shared.take(&mut state, batch);
             taken += batch.len();
         }
         Ok(taken)
@@ -256,7 +259,7 @@ impl Writer {
                 state.status.records_refused += (records.len() - taken) as u64;
                 break;
             }
-            self.shared.take(&mut state, batch.into());
+            self.shared.take(&mut state, batch);
             taken += batch.len();
         }
         taken
@@ -354,6 +357,20 @@ impl Drop for Writer {
     }
 }
 
+impl State {
+    /// These records as a batch, in memory of an earlier one if that fits and nobody reads it any more.
+    fn batch_of(&mut self, records: &[FlowRecord]) -> Arc<[FlowRecord]> {
+        let fits = self.spare.iter().position(|batch| batch.len() == records.len());
+        if let Some(mut batch) = fits.map(|place| self.spare.swap_remove(place))
+            && let Some(room) = Arc::get_mut(&mut batch)
+        {
+            room.copy_from_slice(records);
+            return batch;
+        }
+        records.into()
+    }
+}
+
 /// The text of the lock file.
 fn owner(options: &WriterOptions) -> String {
     format!("process {}, flush interval {} s", std::process::id(), options.flush_interval_s)
@@ -373,7 +390,8 @@ impl Shared {
         state.pending_records == 0 || state.pending_records + records <= self.options.pending_records_max
     }
 
-    fn take(&self, state: &mut State, batch: Arc<[FlowRecord]>) {
+    fn take(&self, state: &mut State, records: &[FlowRecord]) {
+        let batch = state.batch_of(records);
         state.pending_records += batch.len();
         state.status.records_taken += batch.len() as u64;
         state.oldest.get_or_insert_with(Instant::now);

@@ -56,26 +56,74 @@ enum Values {
 
 /// A column as pages have it.
 struct Plain {
-    /// Which rows have a value; `None` if all must.
-    present: Option<Vec<bool>>,
+    present: Present,
     values: Values,
     statistics: Statistics,
 }
 
-/// Encodes a column of a block.
+/// Which rows of a column have a value.
+enum Present {
+    /// All, as they must.
+    Must,
+    /// All of those that need not.
+    All,
+    /// None of so many.
+    None(usize),
+    Some(Vec<bool>),
+}
+
+impl Present {
+    /// What a count of those without a value says; a list is made only if they are mixed.
+    fn of<T: Copy + PartialEq>(values: &[T], absent: Option<T>) -> Self {
+        let Some(absent) = absent else { return Self::Must };
+        match values.iter().filter(|value| **value == absent).count() {
+            0 => Self::All,
+            count if count == values.len() => Self::None(count),
+            _ => Self::Some(values.iter().map(|value| *value != absent).collect()),
+        }
+    }
+
+    fn nulls(&self) -> Option<u64> {
+        Some(match self {
+            Self::Must | Self::All => 0,
+            Self::None(rows) => *rows as u64,
+            Self::Some(present) => present.iter().filter(|present| !**present).count() as u64,
+        })
+    }
+
+    /// How many of these rows have a value.
+    fn count(&self, rows: &Range<usize>) -> usize {
+        match self {
+            Self::Must | Self::All => rows.len(),
+            Self::None(_) => 0,
+            Self::Some(present) => present[rows.clone()].iter().filter(|present| **present).count(),
+        }
+    }
+}
+
+/// Encodes a column of a block, or one that no row has a value of.
 pub(super) fn encode(
     column: &FileColumn,
     descriptor: ColumnDescPtr,
-    values: &Column,
+    rows: usize,
+    values: Option<&Column>,
 ) -> Result<Chunk, ParquetError> {
+    let Some(values) = values else {
+        let none = Present::None(rows);
+        let plain = match descriptor.physical_type() {
+            PhysicalType::BYTE_ARRAY => Texts::default().plain(none, Vec::new()),
+            physical => numbers((none, Vec::new()), physical, false),
+        };
+        return pages(descriptor, rows, plain);
+    };
     let row = column.field.row();
     let physical = descriptor.physical_type();
     let is_nullable = descriptor.max_def_level() > 0;
     let absent = row.absent.filter(|_| is_nullable);
-    let (rows, plain) = match values {
+    let plain = match values {
         Column::Wide(values) if row.kind == Kind::Mac => {
             let text = |number: u64| MacAddr::from_u64(number).to_string().into_bytes();
-            (values.len(), words(values, absent, text))
+            words(values, absent, text)
         }
         Column::Wide(values) => {
             let unit = if row.kind == Kind::Time { UNIT_NS } else { 1 };
@@ -83,19 +131,18 @@ pub(super) fn encode(
             let convert = |value: u64| (if is_rest { value % UNIT_NS } else { value / unit }) as i64;
             let is_spread = !is_rest && row.kind == Kind::Time
                 || matches!(column.field, Field::Bytes | Field::ReverseBytes);
-            (values.len(), numbers(split(values, absent, convert), physical, is_spread))
+            numbers(split(values, absent, convert), physical, is_spread)
         }
         Column::Number(values) => {
             let absent = absent.map(|absent| absent as u32);
-            let plain = match row.kind {
+            match row.kind {
                 Kind::Word(vocabulary) => {
                     words(values, absent, |code| vocabulary.text(code).into_owned().into_bytes())
                 }
                 _ => numbers(split(values, absent, i64::from), physical, false),
-            };
-            (values.len(), plain)
+            }
         }
-        Column::Address(values) => (values.codes.len(), addresses(values, is_nullable)),
+        Column::Address(values) => addresses(values, is_nullable),
     };
     pages(descriptor, rows, plain)
 }
@@ -105,30 +152,23 @@ fn split<T: Copy + PartialEq, V>(
     values: &[T],
     absent: Option<T>,
     convert: impl Fn(T) -> V,
-) -> (Option<Vec<bool>>, Vec<V>) {
-    let all = || values.iter().map(|value| convert(*value)).collect();
-    let Some(absent) = absent else { return (None, all()) };
-    let present: Vec<bool> = values.iter().map(|value| *value != absent).collect();
-    // Most columns have a value in no row, or in each.
-    let values = match present.iter().filter(|present| **present).count() {
-        0 => Vec::new(),
-        count if count == values.len() => all(),
-        count => {
-            let mut known = Vec::with_capacity(count);
-            known.extend(values.iter().filter(|value| **value != absent).map(|value| convert(*value)));
-            known
+) -> (Present, Vec<V>) {
+    let present = Present::of(values, absent);
+    let known = match present {
+        Present::None(_) => Vec::new(),
+        Present::Must | Present::All => values.iter().map(|value| convert(*value)).collect(),
+        Present::Some(_) => {
+            values.iter().filter(|value| Some(**value) != absent).map(|value| convert(*value)).collect()
         }
     };
-    (Some(present), values)
+    (present, known)
 }
 
-fn numbers(
-    (present, values): (Option<Vec<bool>>, Vec<i64>),
-    physical: PhysicalType,
-    is_spread: bool,
-) -> Plain {
-    let nulls = nulls(present.as_deref());
-    let bounds = values.iter().copied().min().zip(values.iter().copied().max());
+fn numbers((present, values): (Present, Vec<i64>), physical: PhysicalType, is_spread: bool) -> Plain {
+    let nulls = present.nulls();
+    let bounds = values.first().map(|first| {
+        values.iter().fold((*first, *first), |(min, max), value| (min.min(*value), max.max(*value)))
+    });
     let is_wide = physical == PhysicalType::INT64;
     let statistics = if is_wide {
         let (min, max) = bounds.unzip();
@@ -206,10 +246,10 @@ impl Texts {
         self.count += 1;
     }
 
-    fn plain(self, present: Option<Vec<bool>>, codes: Vec<u32>) -> Plain {
+    fn plain(self, present: Present, codes: Vec<u32>) -> Plain {
         let bound = |range: Range<usize>| ByteArray::from(self.dictionary[range].to_vec());
         let (min, max) = self.bounds.map(|(min, max)| (bound(min), bound(max))).unzip();
-        let statistics = Statistics::byte_array(min, max, None, nulls(present.as_deref()), false);
+        let statistics = Statistics::byte_array(min, max, None, present.nulls(), false);
         let values = Values::Coded { codes, dictionary: self.dictionary, count: self.count };
         Plain { present, values, statistics }
     }
@@ -262,7 +302,12 @@ fn addresses(addresses: &Addresses, is_nullable: bool) -> Plain {
         texts.push(Ipv6Addr::from(address).to_string().as_bytes());
     }
     let placed: Vec<u32> = addresses.codes.iter().map(|code| places[at(*code)]).collect();
-    let (present, codes) = if is_nullable { split(&placed, Some(NONE), |code| code) } else { (None, placed) };
+    let present = Present::of(&placed, is_nullable.then_some(NONE));
+    let codes = match present {
+        Present::Some(_) => placed.into_iter().filter(|code| *code != NONE).collect(),
+        Present::None(_) => Vec::new(),
+        Present::Must | Present::All => placed,
+    };
     texts.plain(present, codes)
 }
 
@@ -286,10 +331,6 @@ fn ipv4_text(bytes: [u8; 4]) -> ([u8; 15], usize) {
         put(b'0' + byte % 10);
     }
     (text, length)
-}
-
-fn nulls(present: Option<&[bool]>) -> Option<u64> {
-    Some(present.map_or(0, |present| present.iter().filter(|present| !**present).count() as u64))
 }
 
 fn pages(descriptor: ColumnDescPtr, rows: usize, plain: Plain) -> Result<Chunk, ParquetError> {
@@ -325,16 +366,14 @@ fn pages(descriptor: ColumnDescPtr, rows: usize, plain: Plain) -> Result<Chunk, 
     for first in (0..rows).step_by(PAGE_ROWS) {
         let range = first..(first + PAGE_ROWS).min(rows);
         let mut buf = Vec::new();
-        let present = plain.present.as_ref().map(|present| &present[range.clone()]);
-        let count = present.map_or(range.len(), |here| here.iter().filter(|present| **present).count());
-        match present {
-            Some(_) if count == 0 || count == range.len() => {
-                run(u32::from(count > 0), range.len(), 1, &mut buf);
+        let count = plain.present.count(&range);
+        match &plain.present {
+            Present::Must => {}
+            Present::Some(present) if count > 0 && count < range.len() => {
+                let levels = present[range.clone()].iter().map(|present| u32::from(*present));
+                hybrid(&levels.collect::<Vec<_>>(), 1, &mut buf);
             }
-            Some(present) => {
-                hybrid(&present.iter().map(|present| u32::from(*present)).collect::<Vec<_>>(), 1, &mut buf);
-            }
-            None => {}
+            _ => run(u32::from(count > 0), range.len(), 1, &mut buf),
         }
         let levels = buf.len();
         match &plain.values {
@@ -528,6 +567,8 @@ pub(crate) fn zigzag(value: i64, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
     use crate::file::pages;
+    use crate::schema::{COLUMNS, SCHEMA};
+    use parquet::schema::types::SchemaDescriptor;
     use thalweg_base::XorShift64Star;
 
     #[test]
@@ -548,6 +589,24 @@ mod tests {
             hybrid(&values, width, &mut bytes);
             pages::runs(&bytes, width as u32, values.len(), &mut read).unwrap();
             assert_eq!(read, values, "{width} bits");
+        }
+    }
+
+    /// A column that is not made is written as one that has no value in any row.
+    #[test]
+    fn a_column_that_is_lacking_is_written_as_an_absent_one() {
+        let schema = SchemaDescriptor::new(SCHEMA.clone().unwrap());
+        for rows in [1, 1000, PAGE_ROWS + 1] {
+            for (column, descriptor) in COLUMNS.iter().zip(schema.columns()) {
+                if !column.field.is_nullable() {
+                    continue;
+                }
+                let absent = Column::absent(column.field, rows);
+                let made = encode(column, descriptor.clone(), rows, Some(&absent)).unwrap();
+                let lacking = encode(column, descriptor.clone(), rows, None).unwrap();
+                assert_eq!(lacking.bytes, made.bytes, "{}", column.name);
+                assert_eq!(lacking.closed.metadata, made.closed.metadata, "{}", column.name);
+            }
         }
     }
 

@@ -45,19 +45,25 @@ impl FileWriter {
     }
 
     pub(crate) fn append(&mut self, block: &Block) -> Result<(), StoreError> {
-        let columns: Vec<(&FileColumn, &Column)> = COLUMNS
-            .iter()
-            .map(|column| Ok((column, block.column(column.field)?)))
-            .collect::<Result<_, StoreError>>()?;
-        self.append_columns(&columns).map_err(|error| failed(&self.path, error))
+        let values = |column: &FileColumn| match block.lacks(column.field) {
+            true => Ok(None),
+            false => block.column(column.field).map(Some),
+        };
+        let columns: Vec<(&FileColumn, Option<&Column>)> =
+            COLUMNS.iter().map(|column| Ok((column, values(column)?))).collect::<Result<_, StoreError>>()?;
+        self.append_columns(block.rows, &columns).map_err(|error| failed(&self.path, error))
     }
 
-    fn append_columns(&mut self, columns: &[(&FileColumn, &Column)]) -> Result<(), ParquetError> {
+    fn append_columns(
+        &mut self,
+        rows: usize,
+        columns: &[(&FileColumn, Option<&Column>)],
+    ) -> Result<(), ParquetError> {
         let descriptors = self.writer.schema_descr().columns().to_vec();
         let mut sums = Vec::with_capacity(2 * columns.len());
         let mut group = self.writer.next_row_group()?;
         for ((column, values), descriptor) in columns.iter().zip(descriptors) {
-            let Chunk { bytes, closed } = encode(column, descriptor, values)?;
+            let Chunk { bytes, closed } = encode(column, descriptor, rows, *values)?;
             let (dictionary, rest) = bytes.split_at(dictionary_length(&closed.metadata).min(bytes.len()));
             sums.extend([checksum::sum(dictionary), checksum::sum(rest)]);
             group.append_column(&bytes, closed)?;

@@ -276,3 +276,26 @@ fn a_clock_that_is_set_removes_nothing() {
     assert_eq!(writer.retain(retention).unwrap().records_expired, 10);
     writer.close().unwrap();
 }
+
+/// Memory of batches that are on disk takes later ones, unless somebody still reads it.
+#[test]
+fn a_batch_goes_to_the_memory_of_one_that_was_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (writer, _) = Writer::open(folder.path(), options().0).unwrap();
+    let mut chance = Chance::new(43);
+    let [one, two, three] = [0, 1, 2].map(|hour| records(&mut chance, 100, hour));
+    let pending = || writer.view(Window::ALL).unwrap().batches.pop().unwrap().records;
+    writer.append(&one).unwrap();
+    let first = pending().as_ptr();
+    writer.flush().unwrap();
+    writer.append(&two).unwrap();
+    let read = pending();
+    assert_eq!((read.as_ptr(), &*read), (first, &*two));
+    writer.flush().unwrap();
+    // `read` is a view's.
+    writer.append(&three).unwrap();
+    assert_ne!(pending().as_ptr(), first);
+    assert_eq!((&*read, &*pending()), (&*two, &*three));
+    writer.close().unwrap();
+    assert_eq!(stored(folder.path()), 300);
+}

@@ -40,7 +40,7 @@ impl Shared {
             }
             let batches = next_batches(&state);
             drop(state);
-            match self.publish(&batches) {
+            match self.publish(batches) {
                 Ok(()) => retry = first,
                 Err(error) => {
                     let is_closing = self.note_failure(&error);
@@ -73,6 +73,10 @@ impl Shared {
                 self.look_for_room();
                 looked = Instant::now();
                 state = self.state();
+                // Whoever sends no more needs no memory.
+                if state.pending.is_empty() {
+                    state.spare.clear();
+                }
             }
         }
     }
@@ -155,11 +159,11 @@ impl Shared {
         }
     }
 
-    /// Writes the first pending batches to disk.
-    fn publish(&self, batches: &[Batch]) -> Result<(), StoreError> {
+    /// Writes the first pending batches to disk. Their memory takes records that come later.
+    fn publish(&self, batches: Vec<Batch>) -> Result<(), StoreError> {
         self.keep_lock()?;
         space::check(&self.changes.root, self.options.retention.free_min)?;
-        let mut files = self.write_files(batches)?;
+        let mut files = self.write_files(&batches)?;
         let mut table = self.changes.table.lock();
         let bytes =
             files.iter().map(|file| fs::metadata(file.path()).map_or(0, |metadata| metadata.len())).sum();
@@ -167,7 +171,7 @@ impl Shared {
             let _names = self.changes.publish.lock();
             Temporary::publish_all(&mut files)?;
             let mut state = self.state();
-            for _ in batches {
+            for _ in &batches {
                 if let Some(batch) = state.pending.pop_front() {
                     state.pending_records -= batch.len();
                 }
@@ -185,7 +189,9 @@ impl Shared {
             // Only the table lacks these records, until a later commit.
             self.note_upkeep_failure(&error);
         }
-        self.note_written(batches.iter().map(|batch| batch.len() as u64).sum(), bytes);
+        let records = batches.iter().map(|batch| batch.len() as u64).sum();
+        self.state().spare = batches;
+        self.note_written(records, bytes);
         synced
     }
 
