@@ -28,7 +28,9 @@ const PER_FLOW_MAX: usize = 8;
 /// The most frames that one call looks at.
 pub(super) const LOOK_MAX: usize = 1024;
 /// A power of two; two flows in a ring seldom share one of these.
-const BUCKETS: usize = 1024;
+const BUCKETS: u16 = 1024;
+/// Those of whole packets, and those of fragments.
+const ALL_BUCKETS: usize = 2048;
 const IPV6_HEADER: usize = 40;
 
 /// How many frames may pass in a call that takes `limit`: the oldest ones must get on, even if each frame is of another
@@ -42,7 +44,7 @@ pub(super) fn limit_of(limit: usize) -> usize {
 pub(super) struct Passing {
     seen: VecDeque<Seen>,
     /// How many held frames each bucket has; whole packets first, then fragments.
-    held: Box<[u16; 2 * BUCKETS]>,
+    held: Box<[u16; ALL_BUCKETS]>,
     /// The buckets of frames that have passed in this call.
     passed: Vec<u16>,
 }
@@ -67,7 +69,7 @@ pub(super) struct Flow {
 
 impl Default for Passing {
     fn default() -> Self {
-        Self { seen: VecDeque::new(), held: Box::new([0; 2 * BUCKETS]), passed: Vec::new() }
+        Self { seen: VecDeque::new(), held: Box::new([0; ALL_BUCKETS]), passed: Vec::new() }
     }
 }
 
@@ -85,7 +87,7 @@ impl Passing {
     /// Whether a frame of this flow may go before all that were looked at. The first of a ring is before the others
     /// anyway.
     pub(super) fn may_pass(&self, flow: Flow) -> bool {
-        let is_held = |bucket: u16| self.held[usize::from(bucket) % (2 * BUCKETS)] > 0;
+        let is_held = |bucket: u16| self.held[usize::from(bucket) % ALL_BUCKETS] > 0;
         let is_bulk = || self.passed.iter().filter(|bucket| **bucket == flow.bucket).count() >= PER_FLOW_MAX;
         let is_free = !flow.is_fragment && !is_held(flow.bucket) && !is_held(flow.fragments);
         is_free && !self.seen.is_empty() && !is_bulk()
@@ -94,7 +96,7 @@ impl Passing {
     /// Notes that the frame behind those looked at waits for its turn.
     pub(super) fn hold(&mut self, flow: Flow) {
         let bucket = if flow.is_fragment { flow.fragments } else { flow.bucket };
-        self.held[usize::from(bucket) % (2 * BUCKETS)] += 1;
+        self.held[usize::from(bucket) % ALL_BUCKETS] += 1;
         self.seen.push_back(Seen::Held(bucket));
     }
 
@@ -112,7 +114,7 @@ impl Passing {
     /// Notes that the next frame has left the ring.
     pub(super) fn leaves(&mut self) {
         if let Some(Seen::Held(bucket)) = self.seen.pop_front() {
-            let count = &mut self.held[usize::from(bucket) % (2 * BUCKETS)];
+            let count = &mut self.held[usize::from(bucket) % ALL_BUCKETS];
             *count = count.saturating_sub(1);
         }
     }
@@ -131,7 +133,7 @@ impl Flow {
             Some((EtherType::IPV6, packet)) => Self::of_ipv6(packet),
             _ => None,
         };
-        // Whatever it is, it keeps its order between the two stations.
+        // Whatever it is, it keeps its order between the two addresses.
         of_ip.unwrap_or_else(|| Self::new(mix(0, frame.get(..ETHERNET).unwrap_or(frame)), None, false))
     }
 
@@ -155,9 +157,12 @@ impl Flow {
 
     fn new(addresses: u64, ports: Option<&[u8; 4]>, is_fragment: bool) -> Self {
         let whole = ports.map_or(addresses, |ports| mix(addresses, ports));
-        // The upper bits of a product depend on all bits of its factors.
-        let bucket = |hash: u64| (hash >> 32) as usize & (BUCKETS - 1);
-        Self { bucket: bucket(whole) as u16, fragments: (BUCKETS + bucket(addresses)) as u16, is_fragment }
+        // The middle bits of a product depend on most bits of its factors.
+        let bucket = |hash: u64| {
+            let [.., high, low, _, _, _] = hash.to_be_bytes();
+            u16::from_be_bytes([high, low]) % BUCKETS
+        };
+        Self { bucket: bucket(whole), fragments: BUCKETS + bucket(addresses), is_fragment }
     }
 }
 

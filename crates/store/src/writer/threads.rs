@@ -73,7 +73,7 @@ impl Shared {
                 self.look_for_room();
                 looked = Instant::now();
                 state = self.state();
-                // Whoever sends no more needs no memory.
+                // Without records to come, no memory is needed.
                 if state.pending.is_empty() {
                     state.spare.clear();
                 }

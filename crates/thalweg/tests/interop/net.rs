@@ -271,6 +271,13 @@ impl Process {
         line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(0)
     }
 
+    /// Its processor time in ticks, which grows while it works and others leave it a core.
+    pub(crate) fn ticks(&self) -> usize {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        let behind_name = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+        behind_name.split_whitespace().skip(11).take(2).filter_map(|ticks| ticks.parse::<usize>().ok()).sum()
+    }
+
     /// The end of its log.
     pub(crate) fn said(&self) -> String {
         let text = fs::read(&self.log).unwrap_or_default();

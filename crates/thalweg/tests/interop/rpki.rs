@@ -53,7 +53,8 @@ impl<'n> Cache<'n> {
         let arguments = ["-bind", &bind, "-cache", &file, "-checktime=false", "-refresh", "1"];
         let log = self.folder.join("log");
         let process = self.net.start(End::Right, "stayrtr", &arguments, &log);
-        until("StayRTR listens", 60, || process.listens(PORT));
+        // It reads all VRPs first, which takes as long as others leave it no core.
+        until_done("StayRTR listens", 60, || process.listens(PORT).map_err(|why| (process.ticks(), why)));
         self.process = Some(process);
     }
 }

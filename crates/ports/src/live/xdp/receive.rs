@@ -224,9 +224,9 @@ impl Queue {
         let mut taken = 0;
         let mut merging = into.takes_merged().then(Merging::default);
         for _ in 0..LOOK_MAX {
-            let ahead = self.passing.len() as u32;
+            let ahead = u32::try_from(self.passing.len()).unwrap_or(u32::MAX);
             let Some(piece) = self.receive.peek(ahead).filter(|_| taken < limit) else { break };
-            let bytes = piece.bytes as usize;
+            let bytes = usize::try_from(piece.bytes).unwrap_or(usize::MAX);
             let mut headers = [0; HEADERS];
             let headers = &mut headers[..bytes.min(HEADERS)];
             let is_good = self.receive.copy_out(ahead, headers);

@@ -306,9 +306,8 @@ impl ReceiveRing {
     /// Copies bytes of the piece `ahead` behind the next one, which stays in the ring. Returns false if it has fewer.
     #[inline]
     pub(super) fn copy_out(&self, ahead: u32, into: &mut [u8]) -> bool {
-        let Some(entry) = self.ring.peek(ahead).filter(|entry| entry.len as usize >= into.len()) else {
-            return false;
-        };
+        let has = |entry: &libc::xdp_desc| usize::try_from(entry.len).is_ok_and(|bytes| bytes >= into.len());
+        let Some(entry) = self.ring.peek(ahead).filter(has) else { return false };
         // SAFETY: the kernel gave the frame back with this entry, and nobody else has it before `take` gets there,
         // which needs `&mut self`. This right to it ends here.
         let frame = unsafe { self.umem.returned(entry.addr) };
