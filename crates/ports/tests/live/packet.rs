@@ -143,16 +143,26 @@ fn what_waits_behind_another_flow_passes_it() {
             (0..count).map(datagram).collect()
         };
         let (bulk, thin) = (of_flow(1, 700), of_flow(2, 3));
-        one.send(&bulk);
-        one.send(&thin);
-        let first = other.receive_once(TIMEOUT);
-        let second = other.receive_once(TIMEOUT);
-        assert_same(&first, &bulk[..first.len()]);
-        assert_same(&second, &thin);
-        let rest = other.receive(700 - first.len());
-        assert_same(&[first, rest].concat(), &bulk);
+        let of = |chunks: &[Vec<Vec<u8>>], flow: u8| -> Vec<Vec<u8>> {
+            chunks.iter().flatten().filter(|frame| frame[35] == flow).cloned().collect()
+        };
+        // The kernel may still be delivering when the first chunk is taken, so that nothing waits behind it.
+        let passes = (1..=20_u64).find(|_| {
+            one.send(&bulk);
+            one.send(&thin);
+            let mut chunks = Vec::new();
+            while chunks.iter().map(Vec::len).sum::<usize>() < 703 {
+                let chunk = other.receive_once(TIMEOUT);
+                assert!(!chunk.is_empty(), "frames are lost");
+                chunks.push(chunk);
+            }
+            assert_same(&of(&chunks, 1), &bulk);
+            assert_same(&of(&chunks, 2), &thin);
+            chunks[1] == thin
+        });
+        let tries = passes.expect("in a chunk of its own, before the rest of its ring");
         let (_, counters) = other.source.counters().next().unwrap();
-        assert_eq!((counters.frames, counters.missed), (703, 0));
+        assert_eq!((counters.frames, counters.missed), (703 * tries, 0));
     });
 }
 
