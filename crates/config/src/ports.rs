@@ -255,11 +255,13 @@ impl Ports {
         let title = format!("[ports.{}]", config.name);
         let Some(mut section) = reader.section_called(item, &PORT_TABLE, title) else { return config };
         let index = self.configs.len() as PortIndex;
+        // One with a bad name still has a MAC address.
+        let names_one = section.has(interfaces::INTERFACE.name());
         config.interface = read_interface(reader, &mut section, &config.name, &mut self.interface_names);
         let is_sub_interface = section.has(PARENT.name());
         let is_played =
             config.interface.as_ref().is_some_and(|interface| interface.driver == Driver::Capture);
-        let has_own = is_sub_interface || (config.interface.is_some() && !is_played);
+        let has_own = is_sub_interface || ((config.interface.is_some() || names_one) && !is_played);
         let mac = if has_own { section.take(&MAC) } else { section.require(&MAC) };
         if let Some(item) = &mac {
             config.mac = MAC.value(reader, item).unwrap_or_default();

@@ -37,7 +37,7 @@ pub trait Experiment: Args {
 #[derive(Debug, Args)]
 pub struct RunArgs {
     /// Measured rounds, each in random order [default: see below]
-    #[arg(long, alias = "passes", value_name = "N")]
+    #[arg(long, alias = "passes", value_name = "N", value_parser = rounds)]
     pub runs: Option<NonZeroUsize>,
     /// Folder for report.html, results.json and generated files [default: lab-EXPERIMENT]
     #[arg(long, value_name = "DIR")]
@@ -48,6 +48,10 @@ pub struct RunArgs {
     /// Seed for generated input and for the order of runs [default: 1; in models and lpm 0]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+}
+
+fn rounds(text: &str) -> Result<NonZeroUsize, &'static str> {
+    text.parse().map_err(|_| "expected a whole number from 1")
 }
 
 impl RunArgs {

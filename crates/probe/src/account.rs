@@ -137,5 +137,6 @@ fn issues(report: &InputReport) -> InputIssues {
         by_kind: report.issues.iter().map(|(kind, count)| ((*kind).to_owned(), *count)).collect(),
         first: report.first_issues.iter().map(ToString::to_string).collect(),
         useless: report.useless.clone(),
+        cut: report.cut.clone(),
     }
 }

@@ -380,6 +380,7 @@ impl Work<'_> {
         }
         let room = ISSUES_KEPT.saturating_sub(self.issues.first.len());
         self.issues.first.extend(report.first_issues.iter().take(room).map(ToString::to_string));
+        self.issues.cut.extend(report.cut);
         Ok(())
     }
 
@@ -403,9 +404,17 @@ impl Work<'_> {
                 break;
             }
             let length = match message_bytes(rest) {
-                Ok(length) => length.unwrap_or(rest.len()).min(rest.len()),
+                Ok(length) => {
+                    if length.is_some_and(|length| length > rest.len()) {
+                        let what = format!("{name}: byte {position}: the file ends within a message");
+                        self.issues.cut.push(what);
+                    }
+                    length.unwrap_or(rest.len()).min(rest.len())
+                }
                 Err(why) => {
-                    self.issue("message", format!("{name}: byte {position}, behind message {number}: {why}"));
+                    let what = format!("{name}: byte {position}, behind message {number}: {why}");
+                    self.issues.cut.push(what.clone());
+                    self.issue("message", what);
                     break;
                 }
             };

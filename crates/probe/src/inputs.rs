@@ -192,6 +192,7 @@ pub(crate) fn finish(captures: Vec<Captures>) -> Result<Read, ProbeError> {
             *all.issues.entry(kind).or_default() += count;
         }
         other.useless.into_iter().for_each(|why| all.note_useless(why));
+        other.cut.into_iter().for_each(|why| all.note_cut(why));
         let room = ISSUES_KEPT.saturating_sub(all.first_issues.len());
         all.first_issues.extend(other.first_issues.into_iter().take(room));
     }

@@ -103,10 +103,10 @@ impl ProbeSummary {
 }
 
 impl ProbeSummary {
-    /// Useless inputs, and undelivered records with the reason, in words; empty if all receivers got
+    /// Inputs that are useless or cut short, and undelivered records with the reason, in words; empty if all receivers got
     /// everything they can express.
     pub fn failures(&self) -> Vec<String> {
-        let inputs = self.input_issues.useless.iter().cloned();
+        let inputs = self.input_issues.useless.iter().chain(&self.input_issues.cut).cloned();
         inputs.chain(self.outlets.iter().filter_map(OutletSummary::failure)).collect()
     }
 }
@@ -224,4 +224,7 @@ pub struct InputIssues {
     /// Useless inputs, each with the reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub useless: Vec<String>,
+    /// Inputs whose rest could not be read, each with the place and the reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cut: Vec<String>,
 }

@@ -135,6 +135,7 @@ pub(crate) fn input_issues(report: &InputReport) -> InputIssues {
         by_kind: report.issues.iter().map(|(k, n)| ((*k).to_string(), *n)).collect::<BTreeMap<_, _>>(),
         first: report.first_issues.iter().map(input_issue).collect(),
         useless: report.useless.clone(),
+        cut: report.cut.clone(),
     }
 }
 

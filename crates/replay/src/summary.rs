@@ -182,6 +182,9 @@ pub struct InputIssues {
     /// Useless inputs, each with the reason.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub useless: Vec<String>,
+    /// Inputs whose rest could not be read, each with the place and the reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cut: Vec<String>,
 }
 
 /// An issue of the input.

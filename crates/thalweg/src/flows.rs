@@ -19,7 +19,7 @@ use thalweg_text::units::{Unit, count, counted, share};
 use crate::cli::{
     FlowsAction, FlowsArgs, FlowsGraphArgs, FlowsListArgs, FlowsTopArgs, FlowsWhichArgs, Format, KeepArgs,
 };
-use crate::tables::table;
+use crate::tables::{table, width};
 use crate::{Failure, flows_import, print};
 use answerer::{Answerer, Question};
 use lines::Lines;
@@ -27,8 +27,12 @@ use writer::{follow, report_writing};
 
 /// How far after the current time the window of `--last` ends.
 const AHEAD_NS: u64 = 60 * SECOND_NS;
-/// Characters of the longest bar.
-const BAR: u64 = 50;
+/// Characters of the longest bar, and of one on a narrow terminal.
+const BAR: usize = 50;
+const BAR_MIN: usize = 8;
+/// Characters before a bar, and those of the mark behind one.
+const BEFORE_BAR: usize = 40;
+const INCOMPLETE: &str = " (incomplete step)";
 
 pub(crate) fn run(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
     match &args.action {
@@ -313,16 +317,18 @@ fn graph_bars(answer: &Graph, by: Metric, number: fn(u64) -> String) -> String {
     let seconds = answer.step_ns as f64 / SECOND_NS as f64;
     let steps = answer.series.iter().flat_map(|series| series.steps.iter());
     let most = steps.map(|sums| sums.of(by)).max().unwrap_or(0).max(1);
+    let room = width().map_or(BAR, |width| width.saturating_sub(BEFORE_BAR + INCOMPLETE.len()));
+    let longest = room.clamp(BAR_MIN, BAR) as u128;
     let mut text = String::new();
     for series in &answer.series {
         let _ = writeln!(text, "{}: {name}, steps of {seconds} s", title(series));
         for ((time, is_whole), sums) in answer.steps().zip(&series.steps) {
             let value = sums.of(by);
             // In half characters, rounded up, so that any traffic is visible.
-            let halves = (u128::from(value) * u128::from(BAR) * 2).div_ceil(u128::from(most)) as usize;
+            let halves = (u128::from(value) * longest * 2).div_ceil(u128::from(most)) as usize;
             let bar = "█".repeat(halves / 2) + if halves % 2 == 1 { "▌" } else { "" };
             let rate = (value as f64 * unit / seconds).round() as u64;
-            let mark = if is_whole { "" } else { " (incomplete step)" };
+            let mark = if is_whole { "" } else { INCOMPLETE };
             let line = format!("  {:<20} {:>16} {bar}{mark}", format_time(time), number(rate));
             let _ = writeln!(text, "{}", line.trim_end());
         }

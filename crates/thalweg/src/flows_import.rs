@@ -49,7 +49,7 @@ pub(crate) fn run(args: &FlowsArgs, import: &FlowsImportArgs, format: Format) ->
         let what = "records were decoded that are neither flows nor anything else: please report this, with the input";
         return Err(Failure::Run(what.to_owned()));
     }
-    let mut failures = summary.files_without_records.clone();
+    let mut failures = [&summary.files_without_records[..], &summary.input_issues.cut].concat();
     failures.extend(summary.outlets.iter().filter_map(OutletSummary::failure));
     if failures.is_empty() { Ok(()) } else { Err(Failure::Incomplete(failures)) }
 }

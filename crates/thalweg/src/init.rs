@@ -55,6 +55,13 @@ struct Interface {
 impl Machine {
     fn here() -> Self {
         let addresses = NetworkView::read_addresses().unwrap_or_default();
+        // `/sys` may be another network namespace's, whose interfaces are not to be had here.
+        let links = NetworkView::read_links();
+        let is_here = |index: u32, name: &str| {
+            links
+                .as_ref()
+                .is_ok_and(|links| links.iter().any(|link| link.index == index && *link.name == *name))
+        };
         let text = |name: &str, file: &str| {
             fs::read_to_string(Path::new("/sys/class/net").join(name).join(file)).unwrap_or_default()
         };
@@ -75,7 +82,7 @@ impl Machine {
             let is_busy =
                 ["bridge", "master", "tun_flags"].iter().any(|file| entry.path().join(file).exists());
             let index = read(&name, "ifindex")
-                .filter(|_| !is_busy)
+                .filter(|index| !is_busy && is_here(*index, &name))
                 .filter(|_| read(&name, "type") == Some(ETHERNET) && has_arp(&name))?;
             let own = addresses.iter().filter(|own| own.interface == index && !is_link_local(&own.address));
             let addresses = own.map(|own| format!("{}/{}", own.address, own.network.length())).collect();

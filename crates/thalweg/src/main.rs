@@ -143,7 +143,10 @@ impl fmt::Display for Failure {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(said) => return tell(&said),
+    };
     let format = cli.format;
     let result = match cli.command {
         Command::Check(args) => check::run(&args, format),
@@ -181,6 +184,19 @@ fn main() -> ExitCode {
             let _ = writeln!(std::io::stderr(), "{failure}");
             ExitCode::from(failure.exit_code())
         }
+    }
+}
+
+/// Prints help or the version, or what is wrong with the arguments.
+fn tell(said: &clap::Error) -> ExitCode {
+    let printed = said.print().and_then(|()| std::io::stdout().flush());
+    match printed.map_err(Failure::Output) {
+        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(failure) if !said.use_stderr() => {
+            let _ = writeln!(std::io::stderr(), "{failure}");
+            ExitCode::from(failure.exit_code())
+        }
+        _ => ExitCode::from(u8::try_from(said.exit_code()).unwrap_or(1)),
     }
 }
 

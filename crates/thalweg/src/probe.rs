@@ -251,6 +251,7 @@ mod tests {
                 by_kind: of(&[("truncated", 12)]),
                 first: vec!["x.pcap: byte 7: expected \u{1b}[31m a record".to_owned()],
                 useless: Vec::new(),
+                cut: Vec::new(),
             },
             ..ProbeSummary::default()
         }

@@ -18,6 +18,6 @@ pub(crate) fn run(args: &ReplayArgs, format: Format) -> Result<(), Failure> {
     if !outcome.is_conserved() {
         return Err(Failure::Conservation(Box::new(outcome)));
     }
-    let useless = outcome.input_issues.useless;
-    if useless.is_empty() { Ok(()) } else { Err(Failure::Incomplete(useless)) }
+    let wrong: Vec<String> = [outcome.input_issues.useless, outcome.input_issues.cut].concat();
+    if wrong.is_empty() { Ok(()) } else { Err(Failure::Incomplete(wrong)) }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use thalweg_base::DropReason;
 use thalweg_replay::summary::{INPUT_ISSUES_SHOWN_MAX, InputIssue, ReplaySummary};
-use thalweg_text::units::{count, duration, packet_rate, share};
+use thalweg_text::units::{count, counted, duration, packet_rate, share};
 
 use crate::tables::table;
 
@@ -143,7 +143,8 @@ pub(crate) fn issues(text: &mut String, total: u64, by_kind: &BTreeMap<String, u
         return;
     }
     let kinds: Vec<String> = by_kind.iter().map(|(kind, n)| format!("{} {kind}", count(*n))).collect();
-    let _ = writeln!(text, "{} places in the input could not be used: {}", count(total), kinds.join(", "));
+    let (places, kinds) = (counted(total, "place"), kinds.join(", "));
+    let _ = writeln!(text, "{places} in the input could not be used: {kinds}");
     for issue in first {
         let _ = writeln!(text, "  {}", clean(issue));
     }

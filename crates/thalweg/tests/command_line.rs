@@ -281,6 +281,43 @@ fn input_of_no_use_is_told_and_no_success() {
     }
 }
 
+/// Everything before the cut is processed, the cut is named, and that is no success: the same in all commands.
+#[test]
+fn a_file_that_is_cut_short_is_used_as_far_as_it_goes_and_no_success() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cut = folder.path().join("cut.pcapng").display().to_string();
+    let whole =
+        std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/small-office/office.pcapng"));
+    let whole = whole.expect("the example");
+    std::fs::write(&cut, &whole[..whole.len() - 9]).expect("a file");
+    for command in
+        [&["probe", &cut][..], &["replay", "-c", CONFIG, &cut], &["replay", "-c", CONFIG, "--preload", &cut]]
+    {
+        let output = thalweg(command);
+        let said = err(&output);
+        assert_eq!(output.status.code(), Some(1), "{command:?}: {said}");
+        assert!(said.contains(&format!("error: {cut}: byte ")), "{command:?}: {said}");
+        assert!(out(&output).contains("1 place in the input"), "{command:?}: {}", out(&output));
+    }
+    // A file of messages; a capture of them is read as the other captures are.
+    let messages = folder.path().join("cut.v5").display().to_string();
+    let mut bytes: Vec<u8> = Vec::new();
+    for _ in 0..2 {
+        bytes.extend([0, 5, 0, 1].iter().chain(&[0; 20]).chain(&[0; 48]));
+    }
+    std::fs::write(&messages, &bytes[..bytes.len() - 5]).expect("a file");
+    let output = thalweg(&["flows", "import", "--no-store", &messages]);
+    assert_eq!(output.status.code(), Some(1), "{}", err(&output));
+    assert!(err(&output).contains("byte 72: the file ends within a message"), "{}", err(&output));
+}
+
+#[test]
+fn no_rounds_are_refused_in_words() {
+    let output = thalweg(&["lab", "models", "--runs", "0"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("expected a whole number from 1"), "{}", err(&output));
+}
+
 /// Good input is processed although other input is bad.
 #[test]
 fn good_input_beside_bad_is_delivered_and_no_success() {
@@ -317,7 +354,10 @@ fn output_that_cannot_be_written_is_told_and_no_success() {
     let store = folder.path().join("flows").display().to_string();
     assert_eq!(thalweg(&["probe", OFFICE, "--store", &store]).status.code(), Some(0));
     let trace = ["trace", "packet", "office ip 192.168.10.10 -> 8.8.8.8 udp 53", "--config", CONFIG];
-    let printing: [&[&str]; 9] = [
+    let printing: [&[&str]; 12] = [
+        &["--help"],
+        &["--version"],
+        &["flows", "top", "--help"],
         &["check", CONFIG],
         &["check", CONFIG, "--format", "json"],
         &["probe", OFFICE],

@@ -95,6 +95,13 @@ fn questions_are_answered_in_every_form() {
     assert!(list.lines().all(|line| line.chars().count() <= 80), "{list}");
     assert!(list.contains("2026-11-22") && list.contains("no room for: seconds, flags, name"), "{list}");
     assert!(list.contains("\n06:33:00  "), "{list}");
+    let narrow = Command::new(env!("CARGO_BIN_EXE_thalweg"))
+        .args(["flows", "--data", folder.path().to_str().unwrap(), "graph"])
+        .env("COLUMNS", "80")
+        .output()
+        .unwrap();
+    let graph = text(&narrow);
+    assert!(graph.lines().all(|line| line.chars().count() <= 80) && graph.contains('█'), "{graph}");
     let graph = json(&ask(&["graph", "--step", "1h", "--key", "dst-port", "--format", "json"]));
     assert_eq!(graph["series"][0]["steps"].as_array().unwrap().len(), 2);
     assert_eq!(graph["series"][0]["steps"][0]["flows"], 30);

@@ -74,6 +74,9 @@ pub struct InputReport {
     /// Useless inputs with the reason: they are empty, or have an error and gave no packet. A valid capture
     /// without packets does not count.
     pub useless: Vec<String>,
+    /// Inputs that gave packets and whose rest could not be read, each with the place and the reason: captures that are
+    /// cut short, and damaged ones.
+    pub cut: Vec<String>,
 }
 
 impl InputReport {
@@ -81,6 +84,13 @@ impl InputReport {
     pub fn note_useless(&mut self, why: String) {
         if !self.useless.contains(&why) {
             self.useless.push(why);
+        }
+    }
+
+    /// Adds an input that could not be read to its end once.
+    pub fn note_cut(&mut self, why: String) {
+        if !self.cut.contains(&why) {
+            self.cut.push(why);
         }
     }
 
@@ -154,7 +164,7 @@ pub(super) struct Reporter {
 
 #[derive(Debug, Default)]
 struct Found {
-    /// Without first issues and useless inputs.
+    /// Without first issues, useless inputs and those cut short.
     report: InputReport,
     /// The first issues with their inputs, in order.
     first: Vec<(usize, Issue)>,
@@ -169,6 +179,8 @@ struct FoundIn {
     is_over: bool,
     empty: Option<Arc<str>>,
     first_issue: Option<Issue>,
+    /// What ended the reading.
+    last_issue: Option<Issue>,
 }
 
 impl FoundIn {
@@ -181,6 +193,12 @@ impl FoundIn {
         });
         let why = self.empty.as_ref().map(|input| format!("{input}: it is empty")).or(issue);
         why.filter(|_| self.is_over && !self.has_packets)
+    }
+
+    /// Why its rest could not be read, if some of it could.
+    fn cut(&self) -> Option<String> {
+        let issue = self.last_issue.as_ref().filter(|_| self.has_packets)?;
+        Some(format!("{issue}; what is before that was used"))
     }
 }
 
@@ -200,6 +218,7 @@ impl Reporter {
         let mut report = found.report.clone();
         report.first_issues = found.first.iter().map(|(_, issue)| issue.clone()).collect();
         found.inputs.iter().filter_map(FoundIn::why).for_each(|why| report.note_useless(why));
+        found.inputs.iter().filter_map(FoundIn::cut).for_each(|why| report.note_cut(why));
         report
     }
 
@@ -264,6 +283,7 @@ impl Reporter {
         self.issue(input, Place::Line { line, column }, reason, what);
     }
 
+    /// Damage to a capture, behind which nothing is read.
     #[cold]
     pub(super) fn damage(
         &self,
@@ -273,7 +293,12 @@ impl Reporter {
         reason: &'static str,
         what: &dyn fmt::Display,
     ) {
-        self.issue(input, Place::Byte { offset, packet }, reason, what);
+        let place = Place::Byte { offset, packet };
+        self.issue(input, place, reason, what);
+        if let Some(own) = self.found.lock().inputs.get_mut(input.number) {
+            let input = Arc::clone(&input.name);
+            own.last_issue = Some(Issue { input, place, reason, message: what.to_string() });
+        }
     }
 
     fn issue(&self, input: &Begun, place: Place, reason: &'static str, what: &dyn fmt::Display) {

@@ -19,6 +19,7 @@ use thalweg_ports::collector::{
     CollectorReport, Connection, KafkaAddress, KafkaOptions, Loss, NotTaken, SpoolOptions,
 };
 use thalweg_store::{Notify, Trouble};
+use thalweg_text::units::count;
 
 use super::{Finished, Outlet, least_of, messages};
 use crate::interfaces::{Interfaces, SharedInterfaces};
@@ -283,7 +284,7 @@ fn status(summary: OutletSummary) -> OutletStatus {
 
 /// Reports losses to a collector: at once, and again when they stop.
 fn report_losses(status: &OutletStatus, is_losing: bool, trouble: &mut Trouble, notify: &Notify) {
-    let lost = status.lost_in_all();
+    let lost = count(status.lost_in_all());
     if is_losing && trouble.note(Instant::now()) {
         let reasons: Vec<&str> = status.lost.keys().map(String::as_str).collect();
         let why = status.error.as_ref().map_or(String::new(), |error| format!(": {error}"));

@@ -16,6 +16,7 @@ use thalweg_flow::export::Amount;
 use thalweg_ports::live::wall_ns;
 use thalweg_store::live::{Cache, LiveServer};
 use thalweg_store::{Notify, Recovery, Retention, StoreError, Writer, WriterOptions};
+use thalweg_text::units::counted;
 
 use super::{Finished, Outlet};
 use crate::ProbeError;
@@ -99,8 +100,8 @@ impl Kept {
         self.dataset = Dataset::open(&self.folder, &self.options)
             .map_err(|why| NotOpen { why, tried: Instant::now() })
             .inspect(|dataset| {
-                let (name, lost) = (&dataset.name, self.refused.records);
-                let said = format!("flow records can be written to {name} now; {lost} were lost before");
+                let (name, lost) = (&dataset.name, counted(self.refused.records, "record"));
+                let said = format!("flow records can be written to {name} now; lost before: {lost}");
                 self.options.notify.info(&said);
             });
     }
