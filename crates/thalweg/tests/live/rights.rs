@@ -4,6 +4,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
+use std::process::Command;
 use std::time::Duration;
 
 use crate::site::{GUEST, OFFICE, OUTSIDE, Router, Site, eventually};
@@ -71,7 +72,10 @@ fn root_gives_up_what_ports_do_not_need() {
 fn another_user_runs_it_with_capabilities() {
     let Some(site) = open_site() else { return };
     let binary = site.file("thalweg");
-    fs::copy(env!("CARGO_BIN_EXE_thalweg"), &binary).expect("a copy that every user can reach");
+    // A copy that every user can reach. By another program: a child that another test makes meanwhile would have a file
+    // open for writing that is open here, and the kernel starts no such file.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_thalweg")).arg(&binary).status();
+    assert!(copied.is_ok_and(|copied| copied.success()), "a copy");
     let capabilities = "+net_admin,+net_raw,+ipc_lock,+bpf";
     let binary = binary.display().to_string();
     let user = [
