@@ -8,6 +8,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use thalweg_flow::export::Amount;
+use thalweg_flow::fields::unknown_record;
 use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord};
 
 /// A plain record.
@@ -71,7 +72,7 @@ impl Plain {
         })
     }
 
-    /// Makes a record that says nothing yet this one.
+    /// Makes an [unknown record](unknown_record) this one.
     #[inline(always)]
     fn write_to(&self, record: &mut FlowRecord) {
         record.key = FlowKey {
@@ -99,23 +100,6 @@ impl Plain {
         record.egress = self.egress;
         record.sampling_interval = self.sampling_interval;
     }
-}
-
-/// A record that says nothing: what is not in [`Plain`] is as here.
-fn blank() -> FlowRecord {
-    let none = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-    let key = FlowKey {
-        src: none,
-        dst: none,
-        src_port: 0,
-        dst_port: 0,
-        protocol: 0,
-        traffic_class: 0,
-        ingress: 0,
-        vlan: 0,
-        mpls_label: None,
-    };
-    FlowRecord::new(key, Counters::default(), None)
 }
 
 /// A list of records.
@@ -156,10 +140,10 @@ impl Packed {
     /// Appends all records, in order. A record is hundreds of bytes long, so each is written where it stays.
     pub(crate) fn unpack(&self, records: &mut Vec<FlowRecord>) {
         records.reserve(self.len());
-        let (blank, mut plain, mut place) = (blank(), self.plain.iter(), 0);
+        let (unknown, mut plain, mut place) = (unknown_record(), self.plain.iter(), 0);
         let unpack = |plain: &mut dyn Iterator<Item = &Plain>, records: &mut Vec<FlowRecord>| {
             for packed in plain {
-                records.push(blank);
+                records.push(unknown);
                 records.last_mut().into_iter().for_each(|record| packed.write_to(record));
             }
         };
@@ -266,7 +250,7 @@ mod tests {
 
     #[test]
     fn plain_records_are_kept_as_such_and_no_others() {
-        let mut record = blank();
+        let mut record = unknown_record();
         Plain::of(&plain(1)).expect("it is plain").write_to(&mut record);
         assert_eq!(record, plain(1));
         assert!(others().iter().all(|record| Plain::of(record).is_none()));
