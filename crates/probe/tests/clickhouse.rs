@@ -2,7 +2,7 @@
 //! shipped table uses; types of the same bytes take their places, so the bytes of the rows are tested all the same.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use thalweg_probe::{ExportTargets, ProbeOptions};
 use thalweg_store::query::clickhouse::Table;
 use thalweg_store::query::{Key, Metric, Query};
 use thalweg_store::{Filter, StoreError, Window};
+use thalweg_testdata::free_port;
 
 /// A server on loopback.
 struct Server {
@@ -30,9 +31,7 @@ impl Server {
         let unpacked = "/opt/clickhouse/usr/sbin/clickhouse-server";
         let program = places.into_iter().chain([unpacked]).map(PathBuf::from).find(|path| path.exists())?;
         let folder = tempfile::tempdir().unwrap();
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap();
-        let (http, tcp) = (free(), free());
-        let (port, tcp_port) = (http.local_addr().unwrap().port(), tcp.local_addr().unwrap().port());
+        let (port, tcp_port) = (free_port(), free_port());
         let path = folder.path().display();
         let config = format!(
             "<yandex><logger><level>warning</level><console>1</console></logger><http_port>{port}</http_port><tcp_port>{tcp_port}</tcp_port><listen_host>127.0.0.1</listen_host>
@@ -46,7 +45,6 @@ impl Server {
         std::fs::write(folder.path().join("config.xml"), config).unwrap();
         std::fs::write(folder.path().join("users.xml"), users).unwrap();
         std::fs::write(folder.path().join("password"), "secret\n").unwrap();
-        drop((http, tcp));
         let mut server = Self { child: spawn(&program, folder.path()), folder, program, port };
         server.wait();
         Some(server)

@@ -4,7 +4,6 @@ pub mod nfdump;
 pub mod pmacct;
 pub mod tshark;
 
-use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -24,12 +23,6 @@ pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
         assert!(started.elapsed() < TIMEOUT, "waited in vain: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
-}
-
-/// An unused UDP port.
-fn free_port() -> u16 {
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
-    socket.local_addr().expect("it has an address").port()
 }
 
 /// The path of a program, if it is installed.

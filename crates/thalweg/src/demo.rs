@@ -12,7 +12,7 @@ use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{self, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,10 @@ const BGP: &str = "127.0.0.1:1790";
 pub(crate) fn run(args: &DemoArgs, format: Format) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::Run(format!("cannot prepare the demonstration: {error}"));
     let folder = tempfile::Builder::new().prefix("thalweg-demo-").tempdir().map_err(failed)?;
-    let (web, bgp) = (free_port(args.port).map_err(failed)?, free_port(0).map_err(failed)?);
+    // Outside the range that the system gives to connections: one of those could take it before the router does.
+    let own = 10_000 + (process::id() % 10_000) as u16 * 2;
+    let web = free_port(&[args.port, own, 0]).map_err(failed)?;
+    let bgp = free_port(&[own + 1, 0]).map_err(failed)?;
     let config = prepare(&folder, web, bgp).map_err(failed)?;
     let url = format!("http://{web}/");
     let socket = folder.path().join("thalweg.sock");
@@ -86,10 +89,11 @@ fn announce(web: SocketAddr, socket: &Path, text: &str, url: Option<&str>) {
     }
 }
 
-/// A port of loopback that nobody has: this one, or another.
-fn free_port(wanted: u16) -> io::Result<SocketAddr> {
-    let at = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).and_then(|free| free.local_addr());
-    at(wanted).or_else(|_| at(0))
+/// The first of these ports of loopback that nobody has; 0 is any.
+fn free_port(wanted: &[u16]) -> io::Result<SocketAddr> {
+    let of = |port: &u16| SocketAddr::from((Ipv4Addr::LOCALHOST, *port));
+    let addresses: Vec<SocketAddr> = wanted.iter().map(of).collect();
+    TcpListener::bind(&*addresses)?.local_addr()
 }
 
 /// Writes the router's files, and returns where its configuration is.

@@ -245,10 +245,7 @@ impl Drop for Router {
 
 /// A router with BGP on loopback, for commands that query one.
 fn router(folder: &Path, socket: &Path) -> Router {
-    let port = std::net::TcpListener::bind(("127.0.0.1", 0))
-        .and_then(|listener| listener.local_addr())
-        .expect("a port")
-        .port();
+    let port = thalweg_testdata::free_port();
     let config = folder.join("bgp.toml");
     let text = format!(
         "[bgp]\nas = 64500\nrouter_id = \"192.0.2.1\"\nlisten = [\"127.0.0.1:{port}\"]\nnetworks = [\"192.0.2.0/24\"]\n\

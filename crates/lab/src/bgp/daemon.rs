@@ -29,6 +29,8 @@ const LISTEN: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 const START_WAIT: Duration = Duration::from_secs(10);
 /// TCP ports to try.
 const START_TRIES: u32 = 4;
+/// What the daemon says if another program has its port.
+const TAKEN: &str = "another program listens there";
 /// Name prefixes of threads that serve neighbors, shards or any ready work.
 const SERVING: [&str; 3] = ["peer-", "pool-", "shard-"];
 /// How long a daemon may take to end.
@@ -122,8 +124,7 @@ impl Daemon {
         loop {
             tries += 1;
             match Self::start_once(spec, scenario) {
-                Err(DaemonError::NotListening { said }) if tries < START_TRIES && said.contains("in use") => {
-                }
+                Err(DaemonError::NotListening { said }) if tries < START_TRIES && said.contains(TAKEN) => {}
                 other => return other,
             }
         }
@@ -164,7 +165,9 @@ impl Daemon {
         let end = Instant::now() + START_WAIT;
         loop {
             // From an address that no configured neighbor has: the daemon refuses it, not the kernel.
-            if TcpStream::connect_timeout(&self.address, Duration::from_millis(200)).is_ok() {
+            let accepts = TcpStream::connect_timeout(&self.address, Duration::from_millis(200)).is_ok();
+            // Another program may have taken the port: then the daemon ends before it answers.
+            if accepts && self.ask("show status", &[]).is_ok() {
                 return Ok(());
             }
             let ended = !matches!(self.child.try_wait(), Ok(None));
@@ -333,6 +336,8 @@ pub(crate) fn usage_without(process: &Path, thread: Option<Pid>) -> Usage {
 
 #[cfg(test)]
 mod tests {
+    use thalweg_ports::tcp::Listener;
+
     use super::super::table::{Neighbors, Packing};
     use super::*;
 
@@ -360,25 +365,34 @@ mod tests {
         assert_eq!(route_of(&serde_json::json!({ "prefix": "192.0.2.0/24" })), None);
     }
 
-    #[test]
-    fn a_daemon_that_ends_is_named_with_what_it_said() {
-        let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("daemon.sh");
-        fs::write(&program, "#!/bin/sh\necho \"no such thing: $*\"\nexit 1\n").unwrap();
-        let executable = Command::new("chmod").arg("755").arg(&program).status();
-        assert!(executable.is_ok_and(|status| status.success()));
+    fn scenario() -> Scenario {
         let neighbors = Neighbors { count: 2, address: Ipv4Addr::new(127, 0, 1, 1), as_number: 64_600 };
-        let scenario = Scenario::overlap(10, Packing::Real, neighbors, 1);
-        let spec = DaemonSpec {
+        Scenario::overlap(10, Packing::Real, neighbors, 1)
+    }
+
+    /// A shell script in place of the daemon. Another process writes it: a child that inherited our open copy would
+    /// keep it from starting.
+    fn spec(folder: &Path, script: &str) -> DaemonSpec {
+        let program = folder.join("daemon.sh");
+        let write = "printf '#!/bin/sh\n%s\n' \"$1\" > \"$0\" && chmod 755 \"$0\"";
+        let written = Command::new("sh").args(["-c", write]).arg(&program).arg(script).status();
+        assert!(written.is_ok_and(|status| status.success()));
+        DaemonSpec {
             program,
             scheduling: "serial".into(),
             threads: 1,
             cores: Some(Cores::here().unwrap().first(1)),
             advertise: Advertise::None,
             profile: true,
-            folder: folder.path().to_path_buf(),
-        };
-        let error = Daemon::start(&spec, &scenario).unwrap_err().to_string();
+            folder: folder.to_path_buf(),
+        }
+    }
+
+    #[test]
+    fn a_daemon_that_ends_is_named_with_what_it_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let spec = spec(folder.path(), "echo \"no such thing: $*\"\nexit 1");
+        let error = Daemon::start(&spec, &scenario()).unwrap_err().to_string();
         assert!(error.contains("no such thing: run") && error.contains("--profile-functions"), "{error}");
         let text = fs::read_to_string(folder.path().join("daemon.toml")).unwrap();
         assert!(
@@ -386,5 +400,20 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("export = \"accept\""), "nobody is announced to: {text}");
+    }
+
+    #[test]
+    fn another_port_is_tried_if_a_program_has_taken_it() {
+        let taken = TcpListener::bind((LISTEN, 0)).unwrap();
+        let refused = Listener::bind(taken.local_addr().unwrap()).err().unwrap();
+        assert!(refused.to_string().contains(TAKEN), "{refused}");
+
+        let folder = tempfile::tempdir().unwrap();
+        let spec =
+            spec(folder.path(), &format!("echo once >> \"$(dirname \"$0\")/tries\"\necho '{TAKEN}'\nexit 1"));
+        let error = Daemon::start(&spec, &scenario()).unwrap_err();
+        assert!(matches!(error, DaemonError::NotListening { .. }), "{error}");
+        let tries = fs::read_to_string(folder.path().join("tries")).unwrap();
+        assert_eq!(tries.lines().count(), START_TRIES as usize);
     }
 }

@@ -4,7 +4,7 @@
 //! beside the test's program.
 
 use std::fs::{self, File};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -47,8 +47,7 @@ impl Broker {
     pub(crate) fn prepare(test: &str) -> Option<Self> {
         let jars = jars().map_err(|why| println!("SKIPPED {test}: {why}")).ok()?;
         let folder = tempfile::tempdir().expect("a folder");
-        let free = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").expect("a port is free"));
-        let [port, secure_port, controller] = free.map(|one| one.local_addr().expect("it has one").port());
+        let [port, secure_port, controller] = [(); 3].map(|()| thalweg_testdata::free_port());
         let settings = format!(
             "process.roles=broker,controller\n\
              node.id=1\n\

@@ -18,7 +18,7 @@ pub struct Nfcapd {
 impl Nfcapd {
     /// Starts nfcapd and waits until it listens.
     pub fn start(program: &Path) -> Self {
-        let port = super::free_port();
+        let port = crate::free_port();
         let folder = tempfile::tempdir().expect("a folder");
         let log = std::fs::File::create(folder.path().join("log")).expect("a log");
         let data = folder.path().join("data");

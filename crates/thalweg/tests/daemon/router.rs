@@ -1,14 +1,13 @@
 //! A router under test.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+pub(crate) use thalweg_testdata::free_port;
 
 /// The time limit for each step, even on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -26,23 +25,6 @@ pub(crate) fn eventually<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T
         assert!(begun.elapsed() < DEADLINE, "not within {DEADLINE:?}: {what}");
         thread::sleep(POLL);
     }
-}
-
-/// A port without a listener, outside the range the system assigns from: an assigned port would be free again before
-/// the router binds it, and another test might take it.
-pub(crate) fn free_port() -> u16 {
-    const FIRST: u32 = 10_000;
-    const COUNT: u32 = 20_000;
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let first = std::process::id().wrapping_mul(97);
-    for _ in 0..COUNT {
-        let number = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % COUNT;
-        let port = (FIRST + number) as u16;
-        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
-            return port;
-        }
-    }
-    panic!("no port is free");
 }
 
 /// A running router; killed when dropped.

@@ -1,7 +1,7 @@
 //! A daemon that is fed a trace: it has a simulated router's configuration, with the neighbors on loopback
 //! addresses.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ pub(crate) fn hear(
     folder: &Path,
     is_right: impl Fn(&[Value]) -> bool,
 ) -> Vec<Value> {
-    let listen = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port");
+    let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, thalweg_testdata::free_port()));
     let neighbors = neighbors(configuration);
     let text = configuration
         .replace("[bgp]\n", &format!("[bgp]\nscheduling = \"{scheduling}\"\n"))

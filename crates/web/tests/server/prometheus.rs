@@ -1,9 +1,11 @@
 //! The real Prometheus scrapes the server.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use thalweg_testdata::free_port;
 
 use crate::client::get;
 use crate::router::Fixture;
@@ -24,10 +26,6 @@ impl Drop for Process {
     }
 }
 
-fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port")
-}
-
 #[test]
 fn prometheus_takes_every_sample() {
     let Some(program) = PROGRAMS.into_iter().find(|path| Path::new(path).exists()) else {
@@ -35,7 +33,7 @@ fn prometheus_takes_every_sample() {
         return;
     };
     let server = Fixture::open();
-    let (address, folder) = (free_address(), server.folder.path());
+    let (address, folder) = (SocketAddr::from(([127, 0, 0, 1], free_port())), server.folder.path());
     let config = format!(
         "global: {{ scrape_interval: 1s }}\nscrape_configs:\n  - job_name: thalweg\n    static_configs: [{{ targets: [\"{}\"] }}]\n",
         server.address()
