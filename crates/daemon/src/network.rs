@@ -22,10 +22,16 @@ pub(crate) struct TcpNetwork {
 }
 
 impl TcpNetwork {
-    /// Listens on all of the addresses.
+    /// Listens on all of the addresses. One that no interface has yet is told, and is no error: it may come later, by
+    /// DHCP or by a network that starts after the router.
     pub(crate) fn listen(addresses: &[SocketAddr]) -> Result<Self, TcpError> {
         let listeners = addresses.iter().map(|address| Listener::bind(*address));
-        Ok(Self { listeners: listeners.collect::<Result<_, _>>()?, keys: Mutex::default() })
+        let listeners: Vec<_> = listeners.collect::<Result<_, _>>()?;
+        for listener in listeners.iter().filter(|listener| !listener.has_address()) {
+            let address = listener.address();
+            tracing::warn!(%address, "no interface has the address that BGP listens on; neighbors connect once one has it");
+        }
+        Ok(Self { listeners, keys: Mutex::default() })
     }
 
     /// Sets or removes a password on all sockets of the address's family, or on none after an error.

@@ -98,6 +98,8 @@ pub struct CollectorOptions {
     pub tls: TlsOptions,
     /// The most datagrams per second; a capture is read faster than a collector's receive buffer empties.
     pub datagrams_per_s_max: Option<u32>,
+    /// For datagrams: a name that cannot be resolved is no error, and is tried again every second.
+    pub waits_for_name: bool,
     /// Send each datagram with its own call, without segmentation by the kernel: a capture taken on this
     /// system then shows them as on the wire.
     pub one_by_one: bool,
@@ -118,6 +120,7 @@ impl CollectorOptions {
             spool: None,
             tls: TlsOptions::default(),
             datagrams_per_s_max: None,
+            waits_for_name: false,
             one_by_one: false,
             retry_max: Duration::from_secs(30),
         }
@@ -150,9 +153,9 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Begins a session with a collector. For UDP its name is resolved before this returns; if this system has no
-    /// way there, the report says so, and sockets are tried later, as streams are connected later, with as many
-    /// attempts as necessary.
+    /// Begins a session with a collector. For UDP its name is resolved before this returns, unless the options have
+    /// [`waits_for_name`](CollectorOptions::waits_for_name); if this system has no way there, the report says so, and
+    /// sockets are tried later, as streams are connected later, with as many attempts as necessary.
     pub fn open(address: &CollectorAddress, options: CollectorOptions) -> Result<Self, CollectorError> {
         let mut options = options;
         options.export.version = address.version;

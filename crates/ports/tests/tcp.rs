@@ -5,6 +5,7 @@ use std::io::IoSlice;
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use crate::common::{in_namespace, ip};
 use thalweg_ports::tcp::{HopLimit, Listener, Md5Key, Progress, Stream, TcpError, connect};
 
 /// A test that waits longer has failed; normally none waits nearly as long.
@@ -143,6 +144,22 @@ fn many_neighbors_connect_before_the_first_is_accepted() {
     assert_eq!(addresses.len(), NEIGHBORS, "each from its own address");
 }
 
+/// An address that comes by DHCP, or with a network that starts later.
+#[test]
+fn it_listens_on_an_address_that_is_not_there_yet() {
+    in_namespace("tcp::it_listens_on_an_address_that_is_not_there_yet", || {
+        ip("link set lo up");
+        for address in ["198.51.100.7", "2001:db8::7"] {
+            let any_port = SocketAddr::new(address.parse().unwrap(), 0);
+            let listener = Listener::bind(any_port).unwrap();
+            assert!(!listener.has_address(), "{address}");
+            ip(&format!("address add {address} dev lo nodad"));
+            pair(&listener, HopLimit::Any, None);
+            assert!(Listener::bind(any_port).unwrap().has_address(), "{address}");
+        }
+    });
+}
+
 #[test]
 fn errors_say_what_to_do() {
     let first = listen("127.0.0.1:0");
@@ -155,8 +172,6 @@ fn errors_say_what_to_do() {
         )
     );
     let nobody: SocketAddr = "192.0.2.77:0".parse().unwrap();
-    let error = Listener::bind(nobody).expect_err("not ours");
-    assert_eq!(error.to_string(), "cannot listen on 192.0.2.77:0: no interface has this address");
     let error = connect(Some(nobody.ip()), first.address(), HopLimit::Any, None).expect_err("not ours");
     assert_eq!(error.to_string(), "cannot connect from 192.0.2.77: no interface has this address");
     let error =

@@ -20,7 +20,7 @@ use crate::live::wall_ns;
 use crate::socket_option;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use std::io;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -69,8 +69,13 @@ impl Datagrams {
         exporter: Exporter,
         shared: Arc<Shared>,
     ) -> Result<Self, CollectorError> {
-        let remote = resolve(address)?;
-        let way = Way::open(remote);
+        let host = address.clone();
+        let look_up = Box::new(move || resolve(&host));
+        let is_address = address.host.parse::<IpAddr>().is_ok();
+        let way = match options.waits_for_name && !is_address {
+            true => Way::open_later(look_up),
+            false => Way::open(look_up)?,
+        };
         let report = CollectorReport { connection: connection(&way), ..CollectorReport::default() };
         shared.set_report(&report);
         let rate = options.datagrams_per_s_max.filter(|&rate| rate > 0);

@@ -1,5 +1,5 @@
 //! The socket to a collector that receives datagrams: opened as soon as this system has a way there, and opened
-//! again when its source address has left this system.
+//! again when its source address has left this system. A collector's name is looked up whenever one is opened.
 //!
 //! A connected socket keeps the source address it got first, by which collectors know the exporter. Routes may come
 //! and go meanwhile. Without that address the kernel refuses IPv4 datagrams, and sends IPv6 ones to which nobody can
@@ -10,22 +10,34 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use super::CollectorError;
+
 /// The send buffer in bytes: with a full buffer the sender waits instead of losing datagrams.
 const SEND_BUFFER_BYTES: usize = 1 << 20;
 /// The shortest time between two looks, and so between two sockets.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// Looks up the collector's address, which may take seconds.
+type LookUp = Box<dyn Fn() -> Result<SocketAddr, CollectorError> + Send>;
+
 /// See the module documentation.
 pub(super) struct Way {
-    remote: SocketAddr,
-    /// Or why there is none.
-    socket: Result<UdpSocket, String>,
-    looked: Instant,
+    look_up: LookUp,
+    /// Or why there is none; `None` before the first look.
+    socket: Result<UdpSocket, Option<String>>,
+    /// `None` if nobody has looked yet.
+    looked: Option<Instant>,
 }
 
 impl Way {
-    pub(super) fn open(remote: SocketAddr) -> Self {
-        Self { remote, socket: connected(remote), looked: Instant::now() }
+    pub(super) fn open(look_up: LookUp) -> Result<Self, CollectorError> {
+        let socket = connected(look_up()?).map_err(Some);
+        Ok(Self { look_up, socket, looked: Some(Instant::now()) })
+    }
+
+    /// To be opened by [`renew`](Self::renew), not by the caller, whom a resolver that does not answer would hold up.
+    pub(super) fn open_later(look_up: LookUp) -> Self {
+        Self { look_up, socket: Err(None), looked: None }
     }
 
     pub(super) fn socket(&self) -> Option<&UdpSocket> {
@@ -34,27 +46,28 @@ impl Way {
 
     /// Why there is no socket.
     pub(super) fn trouble(&self) -> Option<&str> {
-        self.socket.as_ref().err().map(String::as_str)
+        self.socket.as_ref().err()?.as_deref()
     }
 
     /// Looks from time to time whether another socket is needed. If so, closes the one there is.
     pub(super) fn has_ended(&mut self) -> bool {
-        if self.looked.elapsed() < LOOK_EVERY {
+        if self.looked.is_some_and(|looked| looked.elapsed() < LOOK_EVERY) {
             return false;
         }
-        self.looked = Instant::now();
+        self.looked = Some(Instant::now());
         if self.socket().and_then(|socket| socket.local_addr().ok()).is_some_and(is_here) {
             return false;
         }
         if self.socket.is_ok() {
-            self.socket = Err("the source address has left this system".to_owned());
+            self.socket = Err(Some("the source address has left this system".to_owned()));
         }
         true
     }
 
     /// Tries to get another socket; returns whether there is one.
     pub(super) fn renew(&mut self) -> bool {
-        self.socket = connected(self.remote);
+        let remote = (self.look_up)().map_err(|error| error.to_string());
+        self.socket = remote.and_then(connected).map_err(Some);
         self.socket.is_ok()
     }
 
@@ -62,7 +75,7 @@ impl Way {
     pub(super) fn send(&self, bytes: &[u8]) -> io::Result<()> {
         match &self.socket {
             Ok(socket) => socket.send(bytes).map(|_| ()),
-            Err(why) => Err(io::Error::new(io::ErrorKind::NotConnected, why.clone())),
+            Err(why) => Err(io::Error::new(io::ErrorKind::NotConnected, why.clone().unwrap_or_default())),
         }
     }
 }
@@ -85,4 +98,29 @@ fn connected(remote: SocketAddr) -> Result<UdpSocket, String> {
         Ok(socket.into())
     };
     connect().map_err(|error: io::Error| format!("this system has no way there: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_name_is_looked_up_until_it_is_known() {
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (remote, known) = (receiver.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
+        let is_known = known.clone();
+        let unknown = || CollectorError::Resolve { host: "collector.example.net".to_owned(), source: None };
+        let look_up = move || is_known.load(Ordering::Relaxed).then_some(remote).ok_or_else(unknown);
+        assert!(Way::open(Box::new(look_up.clone())).is_err());
+        let mut way = Way::open_later(Box::new(look_up));
+        assert_eq!((way.socket().is_some(), way.trouble()), (false, None), "nobody has looked");
+        assert!(way.has_ended() && !way.renew());
+        assert_eq!(way.trouble(), Some("collector's host `collector.example.net` has no address"));
+        known.store(true, Ordering::Relaxed);
+        assert!(way.renew() && way.send(b"x").is_ok());
+        assert_eq!(receiver.recv(&mut [0; 9]).unwrap(), 1);
+    }
 }

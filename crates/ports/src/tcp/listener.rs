@@ -21,10 +21,11 @@ pub const BACKLOG: i32 = 1024;
 pub struct Listener {
     socket: Socket,
     address: SocketAddr,
+    has_address: bool,
 }
 
 impl Listener {
-    /// Listens on an address; for port 0 the system chooses one. The unspecified address includes all
+    /// Listens on an address, which need not be one of this system's yet; for port 0 the system chooses one. The unspecified address includes all
     /// addresses of its family only. Answers have TTL 255, so that neighbors with GTSM accept them;
     /// [`Stream::apply`] sets the options of an accepted connection's neighbor.
     pub fn bind(address: SocketAddr) -> Result<Self, TcpError> {
@@ -42,15 +43,30 @@ impl Listener {
         socket.set_reuse_address(true).map_err(option("SO_REUSEADDR"))?;
         options::apply(&socket, address.is_ipv6(), HopLimit::Any)?;
         options::set_ttl(&socket, address.is_ipv6(), 255)?;
-        socket.bind(&address.into()).map_err(failed)?;
+        let mut has_address = true;
+        let mut bound = socket.bind(&address.into());
+        if bound.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrNotAvailable) {
+            match address {
+                SocketAddr::V4(_) => socket.set_freebind_v4(true).map_err(option("IP_FREEBIND"))?,
+                SocketAddr::V6(_) => socket.set_freebind_v6(true).map_err(option("IPV6_FREEBIND"))?,
+            }
+            has_address = false;
+            bound = socket.bind(&address.into());
+        }
+        bound.map_err(failed)?;
         socket.listen(BACKLOG).map_err(failed)?;
         let bound = socket.local_addr().map_err(failed)?.as_socket().unwrap_or(address);
-        Ok(Self { socket, address: bound })
+        Ok(Self { socket, address: bound, has_address })
     }
 
     /// The address, with the port that the system chose for port 0.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Whether an interface had the address. If not, connections arrive once one has it.
+    pub fn has_address(&self) -> bool {
+        self.has_address
     }
 
     /// The next connection and its origin; `None` if there is none now. After an event, call it until then.

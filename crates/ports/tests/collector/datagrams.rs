@@ -184,6 +184,19 @@ fn a_name_that_leads_nowhere_is_told() {
     assert!(error.to_string().starts_with("collector's host `no-such-host.invalid`"), "{error}");
 }
 
+#[test]
+fn a_router_waits_for_a_name() {
+    let address: CollectorAddress = "ipfix://no-such-host.invalid".parse().unwrap();
+    let options = CollectorOptions { waits_for_name: true, ..CollectorOptions::new(&address) };
+    let collector = Collector::open(&address, options).expect("it opens");
+    let records: Vec<_> = (1..=10).map(record).collect();
+    collector.send(records.clone()).unwrap();
+    let report = collector.finish(TIMEOUT);
+    assert_eq!((report.lost_in_all(), report.sent), (amount(&records), Amount::default()));
+    let Connection::Down(why) = &report.connection else { panic!("{:?}", report.connection) };
+    assert!(why.starts_with("collector's host `no-such-host.invalid`"), "{why}");
+}
+
 /// The sets of an IPFIX message: their IDs and offsets.
 fn sets(message: &[u8]) -> impl Iterator<Item = (u16, usize)> + '_ {
     let word = |at: usize| u16::from_be_bytes([message[at], message[at + 1]]);

@@ -70,7 +70,9 @@ impl Collectors {
                 return Ok((table, Amount::default()));
             }
             let address: CollectorAddress = text.parse()?;
-            let options = options(targets, &address, number, meter, &interfaces.get());
+            let mut options = options(targets, &address, number, meter, &interfaces.get());
+            // A file would have been read before the name is there.
+            options.waits_for_name = !waits;
             Ok((Collector::open(&address, options)?, Amount::default()))
         };
         let collectors: Result<Vec<_>, CollectorError> = (0..).zip(&targets.addresses).map(open).collect();
