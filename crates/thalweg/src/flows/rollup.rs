@@ -12,7 +12,11 @@ use crate::cli::{FlowsArgs, FlowsRollupArgs, Format};
 use crate::{Failure, print};
 
 pub(super) fn run(args: &FlowsArgs, rollup: &FlowsRollupArgs, format: Format) -> Result<(), Failure> {
-    let options = RollupOptions { step_s: rollup.step, rows_max: rollup.rows as usize, until_ns: wall_ns() };
+    let options = RollupOptions {
+        step_s: rollup.step,
+        rows_max: usize::try_from(rollup.rows).unwrap_or(usize::MAX),
+        until_ns: wall_ns(),
+    };
     let done = roll_up(&writer::open(args)?, &rollup.into, options).map_err(failed)?;
     print(&match format {
         Format::Json => format!("{:#}\n", to_json(&done)),
