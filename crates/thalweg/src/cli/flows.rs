@@ -80,7 +80,7 @@ pub(crate) struct FlowsRollupArgs {
     /// Sum over this time, which divides an hour: 1m, 5m, 15m, 1h
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = seconds)]
     pub(crate) step: u64,
-    /// The most rows of an hour; records of further keys are summed without addresses and ASes
+    /// The most rows of an hour; records of further keys, as they are met, are summed without addresses and ASes
     #[arg(long, value_name = "N", default_value_t = 500_000, value_parser = clap::value_parser!(u32).range(1..=16_000_000))]
     pub(crate) rows: u32,
 }
