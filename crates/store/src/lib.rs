@@ -10,6 +10,7 @@
 //!   columns, a file.
 //! - [`writer`]: records to files. [`upkeep`]: joining, retention, recovery. `space`: room on the file
 //!   system. `iceberg`: the dataset as a table of other engines.
+//! - [`rollup`]: sums of the records of each hour, as a dataset of their own.
 //! - [`live`]: records that the writer has not written yet, for other processes. [`notify`]: notices to the
 //!   operator.
 //! - [`filter`], [`query`]: select records; compute sums, graphs and lists. Columns are the fields of
@@ -26,6 +27,7 @@ mod iceberg;
 pub mod live;
 pub mod notify;
 pub mod query;
+pub mod rollup;
 mod rows;
 mod schema;
 mod space;
@@ -38,5 +40,6 @@ pub use dataset::{Dataset, Skipped, Summary, View, Window};
 pub use error::StoreError;
 pub use filter::{Filter, FilterError};
 pub use notify::{Notify, Severity, Trouble};
+pub use rollup::{RolledUp, RollupOptions, roll_up};
 pub use upkeep::{Recovery, Retention, Upkeep};
 pub use writer::{Writer, WriterOptions, WriterStatus};

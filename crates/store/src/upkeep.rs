@@ -142,19 +142,7 @@ impl Changes {
                 let Some(mut compaction) = Compaction::write(self, &partition.path, files)? else {
                     return Ok(done);
                 };
-                {
-                    let mut table = self.table.lock();
-                    let names = self.publish.lock();
-                    compaction.publish()?;
-                    drop(names);
-                    if let Err(error) = table.commit([partition.hour], &[]) {
-                        compaction.withdraw()?;
-                        return Err(error);
-                    }
-                    let _names = self.publish.lock();
-                    compaction.remove_replaced()?;
-                }
-                dataset::sync_folder(&partition.path)?;
+                self.put(&mut compaction, &partition)?;
                 done.files_joined += compaction.replaced.len() as u64;
                 done.files_made += 1;
                 done.records_joined += compaction.rows;
@@ -162,6 +150,46 @@ impl Changes {
         }
         self.table.lock().follow()?;
         Ok(done)
+    }
+
+    /// Puts a new file in the place of those that it replaces.
+    fn put(&self, compaction: &mut Compaction, partition: &Partition) -> Result<(), StoreError> {
+        {
+            let mut table = self.table.lock();
+            let names = self.publish.lock();
+            compaction.publish()?;
+            drop(names);
+            if let Err(error) = table.commit([partition.hour], &[]) {
+                compaction.withdraw()?;
+                return Err(error);
+            }
+            let _names = self.publish.lock();
+            compaction.remove_replaced()?;
+        }
+        dataset::sync_folder(&partition.path)
+    }
+
+    /// Writes these records of an hour, in the order of their ends, in the place of its files.
+    pub(crate) fn replace_hour(
+        &self,
+        hour: u64,
+        records: &[FlowRecord],
+        files: &[Arc<FlowFile>],
+    ) -> Result<(), StoreError> {
+        let _upkeep = self.upkeep.lock();
+        let path = dataset::partition_path(&self.root, hour);
+        let (Some(first), Some(last)) = (records.first(), records.last()) else { return Ok(()) };
+        let name = dataset::file_name(first.counters.last_ns, last.counters.last_ns, self.id());
+        let file = Temporary::of(path.join(name));
+        let names: Vec<String> = files.iter().map(|file| name_of(&file.path).to_owned()).collect();
+        let mut writer = FileWriter::create(file.path(), &names)?;
+        for group in records.chunks(ROW_GROUP_ROWS) {
+            writer.append(&Block::of(group.iter()))?;
+        }
+        writer.finish()?;
+        let replaced = files.iter().map(|file| file.path.clone()).collect();
+        let mut compaction = Compaction { file, replaced, rows: records.len() as u64 };
+        self.put(&mut compaction, &Partition { hour, path })
     }
 
     /// Applies the retention policy. `now_ns` is the wall clock's time; with `ages`, records must also be old

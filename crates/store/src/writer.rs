@@ -33,7 +33,7 @@ use thalweg_flow::export::Amount;
 
 use crate::dataset::{self, View, Window};
 use crate::error::StoreError;
-use crate::file::ROW_GROUP_ROWS;
+use crate::file::{FlowFile, ROW_GROUP_ROWS};
 use crate::iceberg::Table;
 use crate::notify::{Notify, Trouble};
 use crate::upkeep::{Ages, Changes, Recovery, Retention, Upkeep, recover};
@@ -295,6 +295,17 @@ impl Writer {
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// Writes these records of an hour, in the order of their ends, in the place of its files.
+    pub(crate) fn replace_hour(
+        &self,
+        hour: u64,
+        records: &[FlowRecord],
+        files: &[Arc<FlowFile>],
+    ) -> Result<(), StoreError> {
+        self.shared.make_partition(&dataset::partition_path(self.root(), hour))?;
+        self.shared.changes.replace_hour(hour, records, files)
     }
 
     /// Joins small files now.

@@ -3,6 +3,7 @@
 mod answerer;
 mod lines;
 mod plot;
+mod rollup;
 mod writer;
 
 use std::fmt::Write as _;
@@ -40,11 +41,12 @@ pub(crate) fn run(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
         FlowsAction::List(list) => run_list(args, list, format),
         FlowsAction::Graph(graph) => run_graph(args, graph, format),
         FlowsAction::Stats => run_stats(args, format),
-        FlowsAction::Import(_) | FlowsAction::Compact(_) if args.url.is_some() => {
-            Err(Failure::Usage("--url only asks: `import` and `compact` need a folder".to_owned()))
+        FlowsAction::Import(_) | FlowsAction::Compact(_) | FlowsAction::Rollup(_) if args.url.is_some() => {
+            Err(Failure::Usage("--url only asks: `import`, `compact` and `rollup` need a folder".to_owned()))
         }
         FlowsAction::Import(import) => flows_import::run(args, import, format),
         FlowsAction::Compact(compact) => run_compact(args, compact, format),
+        FlowsAction::Rollup(rollup) => rollup::run(args, rollup, format),
     }
 }
 

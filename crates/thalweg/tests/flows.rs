@@ -12,6 +12,10 @@ const START_NS: u64 = 1_795_323_600_000_000_000;
 
 /// A hundred records, one per minute: ten clients query one resolver.
 fn write(folder: &Path) {
+    write_from(folder, START_NS);
+}
+
+fn write_from(folder: &Path, start_ns: u64) {
     let options = WriterOptions { upkeep_interval_s: 0, ..WriterOptions::new(|| START_NS) };
     let (writer, _) = Writer::open(folder, options).unwrap();
     for number in 0..100u64 {
@@ -26,7 +30,7 @@ fn write(folder: &Path) {
             vlan: 0,
             mpls_label: None,
         };
-        let last_ns = START_NS + number * 60_000_000_000;
+        let last_ns = start_ns + number * 60_000_000_000;
         let counters =
             Counters { packets: 2, bytes: 100 + number, first_ns: last_ns, last_ns, ..Counters::default() };
         let mut record = FlowRecord::new(key, counters, EndReason::IdleTimeout);
@@ -225,6 +229,34 @@ fn a_file_that_cannot_be_read_is_named_and_makes_the_exit_code_1() {
             }
         }
     }
+}
+
+#[test]
+fn a_rollup_is_asked_like_its_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let (records, hours) = (folder.path().join("records"), folder.path().join("hours"));
+    // 2001-09-09T01:00:00Z: by every clock, these hours have ended.
+    write_from(&records, 999_997_200_000_000_000);
+    let into = ["rollup", "--into", hours.to_str().unwrap()];
+    let made = json(&flows(&records, &[&into[..], &["--format", "json"]].concat()));
+    let number = |name: &str| made[name].as_u64().unwrap();
+    assert_eq!([number("hours_made"), number("records"), number("rows")], [2, 100, 20]);
+    assert_eq!(text(&flows(&records, &into)), "summed 0 records of 0 hours to 0 rows; unchanged: 2 hours\n");
+    let ask = |folder: &Path| {
+        let answer = json(&flows(folder, &["top", "src", "-n", "3", "--format", "json", "udp"]));
+        let row = |row: &Value| [row["src"].clone(), row["packets"].clone(), row["bytes"].clone()];
+        answer["rows"].as_array().unwrap().iter().map(row).collect::<Vec<_>>()
+    };
+    assert_eq!(ask(&records), ask(&hours));
+    assert_eq!(ask(&hours).len(), 3);
+    let refused = |arguments: &[&str], part: &str| {
+        let output = flows(&records, &[&into[..], arguments].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(part), "{said}");
+    };
+    refused(&["--step", "1m"], "in steps of 3600 s");
+    refused(&["--step", "7m"], "divide an hour");
+    refused(&["--rows", "0"], "0 is not in 1..=16000000");
 }
 
 #[test]

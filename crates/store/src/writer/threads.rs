@@ -253,7 +253,7 @@ impl Shared {
     }
 
     /// Makes an hour's folder and syncs the names of new folders.
-    fn make_partition(&self, partition: &Path) -> Result<(), StoreError> {
+    pub(super) fn make_partition(&self, partition: &Path) -> Result<(), StoreError> {
         if partition.is_dir() {
             return Ok(());
         }

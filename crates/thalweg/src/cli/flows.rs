@@ -63,6 +63,26 @@ pub(crate) enum FlowsAction {
     /// is configured to: a router with `keep`, `keep_bytes` and `keep_free` in `[flows]`, `thalweg probe --store` and
     /// `thalweg flows import` with --keep, --keep-bytes and --keep-free.
     Compact(KeepArgs),
+    /// Sum the records of each hour that has ended into a rollup: a smaller dataset, to be kept for longer
+    ///
+    /// The sums are by source and destination, protocol, application, ASes, interfaces' numbers, exporter and direction.
+    /// Ask it like any dataset: `thalweg flows --data DIR graph`. Run this again, before the records' retention ends: an
+    /// hour with late records is made again, one that has lost records keeps its rollup. A writer of the records may be
+    /// running. `thalweg flows --data DIR compact --keep 730d` removes old sums.
+    Rollup(FlowsRollupArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct FlowsRollupArgs {
+    /// Folder of the rollup, outside the dataset; it is made if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub(crate) into: PathBuf,
+    /// Sum over this time, which divides an hour: 1m, 5m, 15m, 1h
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = seconds)]
+    pub(crate) step: u64,
+    /// The most rows of an hour; records of further keys, as they are met, are summed without addresses and ASes
+    #[arg(long, value_name = "N", default_value_t = 500_000, value_parser = clap::value_parser!(u32).range(1..=16_000_000))]
+    pub(crate) rows: u32,
 }
 
 /// Which records.
