@@ -5,7 +5,7 @@
 //! is made again and replaces the earlier file as a joined file replaces small ones (see [`crate::upkeep`]): a crash
 //! at any step changes no answer. An hour that has lost records to retention keeps the rollup that it has.
 //!
-//! Bounds: the rows of one hour (`rows_max`) and one row group are in memory.
+//! Bounds: twice the rows that an hour may have (`rows_max`) and one row group are in memory.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -34,7 +34,9 @@ const MARK: &str = ".rollup";
 pub struct RollupOptions {
     /// Divides an hour.
     pub step_s: u64,
-    /// The most rows of an hour. Records of further keys are summed without addresses and ASes.
+    /// Whether addresses are among the fields that are kept.
+    pub hosts: bool,
+    /// The most rows of an hour. Smaller ones are summed without addresses and ASes.
     pub rows_max: usize,
     /// Only hours that ended before this.
     pub until_ns: u64,
@@ -53,8 +55,8 @@ pub struct RolledUp {
     /// Records in the rollups that were made, and their rows.
     pub records: u64,
     pub rows: u64,
-    /// Records that were summed without addresses and ASes.
-    pub records_without_addresses: u64,
+    /// Records in rows that were summed without addresses and ASes, because there were too many.
+    pub records_in_rest: u64,
     pub skipped: Skipped,
 }
 
@@ -76,17 +78,18 @@ struct Kept {
 }
 
 /// Packets and bytes, and those of the opposite direction.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 struct Amounts {
+    records: u64,
     forward: (u64, u64),
     reverse: Option<(u64, u64)>,
 }
 
 impl Kept {
-    fn of(record: &FlowRecord, step_ns: u64) -> Self {
+    fn of(record: &FlowRecord, step_ns: u64, hosts: bool) -> Self {
         let last_ns = record.counters.last_ns;
         let ExporterId { name, address, domain } = record.exporter;
-        Self {
+        let kept = Self {
             step_ns: last_ns - last_ns % step_ns,
             src: record.key.src,
             dst: record.key.dst,
@@ -99,15 +102,27 @@ impl Kept {
             exporter: (name, address, domain),
             direction: record.details.direction,
             sampling_interval: record.sampling_interval,
-        }
+        };
+        if hosts { kept } else { kept.without_hosts() }
     }
 
-    fn without_addresses(self) -> Self {
+    fn without_hosts(self) -> Self {
         let any: IpAddr = match self.src {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        Self { src: any, dst: any, src_as: NO_AS, dst_as: NO_AS, ..self }
+        Self { src: any, dst: any, ..self }
+    }
+
+    /// The key of the row in which small rows are summed.
+    fn rest(self) -> Self {
+        Self { src_as: NO_AS, dst_as: NO_AS, ..self.without_hosts() }
+    }
+
+    /// The bytes of its row, as on the wire.
+    fn size(&self, amounts: &Amounts) -> u64 {
+        let bytes = amounts.forward.1.saturating_add(amounts.reverse.unwrap_or_default().1);
+        bytes.saturating_mul(self.sampling_interval.max(1).into())
     }
 
     fn row(&self, amounts: Amounts, step_ns: u64) -> FlowRecord {
@@ -143,16 +158,23 @@ impl Kept {
 }
 
 impl Amounts {
-    fn add(&mut self, record: &FlowRecord) {
-        let add = |sum: (u64, u64), more: &Counters| {
-            (sum.0.saturating_add(more.packets), sum.1.saturating_add(more.bytes))
-        };
-        self.forward = add(self.forward, &record.counters);
-        if let Some(reverse) = &record.reverse {
+    fn of(record: &FlowRecord) -> Self {
+        let of = |counters: &Counters| (counters.packets, counters.bytes);
+        Self { records: 1, forward: of(&record.counters), reverse: record.reverse.as_ref().map(of) }
+    }
+
+    fn add(&mut self, more: Self) {
+        let add =
+            |sum: (u64, u64), more: (u64, u64)| (sum.0.saturating_add(more.0), sum.1.saturating_add(more.1));
+        self.records += more.records;
+        self.forward = add(self.forward, more.forward);
+        if let Some(reverse) = more.reverse {
             self.reverse = Some(add(self.reverse.unwrap_or_default(), reverse));
         }
     }
 }
+
+type Rows = HashMap<Kept, Amounts, RandomState>;
 
 /// Sums every whole hour of a dataset into another folder.
 pub fn roll_up(source: &Dataset, target: &Path, options: RollupOptions) -> Result<RolledUp, StoreError> {
@@ -260,7 +282,7 @@ fn roll_up_hour(
 /// The rows of an hour, by time.
 fn summed(view: &View, options: RollupOptions, done: &mut RolledUp) -> Result<Vec<FlowRecord>, StoreError> {
     let step_ns = options.step_s * SECOND_NS;
-    let mut sums: HashMap<Kept, Amounts, RandomState> = HashMap::default();
+    let mut sums = Rows::default();
     for file in &view.files {
         for (number, group) in file.row_groups.iter().enumerate() {
             let mut block = Block::new(group.rows);
@@ -270,24 +292,46 @@ fn summed(view: &View, options: RollupOptions, done: &mut RolledUp) -> Result<Ve
                 if record.details.event.is_some() {
                     continue;
                 }
-                let mut kept = Kept::of(&record, step_ns);
-                if sums.len() >= options.rows_max && !sums.contains_key(&kept) {
-                    kept = kept.without_addresses();
-                    done.records_without_addresses += 1;
-                    // Exporters and interfaces are few; if not, memory has an end here, too.
-                    if sums.len() >= options.rows_max.saturating_mul(2) && !sums.contains_key(&kept) {
-                        let what =
-                            "an hour has too many exporters and interfaces for a rollup; give more rows";
-                        return Err(StoreError::Query(what.to_owned()));
-                    }
+                sums.entry(Kept::of(&record, step_ns, options.hosts)).or_default().add(Amounts::of(&record));
+                if sums.len() >= options.rows_max.saturating_mul(2) {
+                    keep_largest(&mut sums, options.rows_max)?;
                 }
-                sums.entry(kept).or_default().add(&record);
             }
         }
     }
+    keep_largest(&mut sums, options.rows_max)?;
+    let rest = sums.iter().filter(|(kept, _)| **kept == kept.rest());
+    done.records_in_rest += rest.map(|(_, amounts)| amounts.records).sum::<u64>();
     let mut rows: Vec<FlowRecord> = sums.iter().map(|(kept, amounts)| kept.row(*amounts, step_ns)).collect();
     rows.sort_by_key(|row| (row.counters.last_ns, row.key));
     Ok(rows)
+}
+
+/// Sums the smallest rows beyond so many without addresses and ASes. So what a large row has is exact, unless it was
+/// among the smallest when memory was full.
+fn keep_largest(sums: &mut Rows, rows_max: usize) -> Result<(), StoreError> {
+    let surplus = sums.len().saturating_sub(rows_max);
+    let mut sizes: Vec<u64> = sums.iter().map(|(kept, amounts)| kept.size(amounts)).collect();
+    let Some(last) = surplus.checked_sub(1) else { return Ok(()) };
+    let (smaller, size, _) = sizes.select_nth_unstable(last);
+    let size = *size;
+    let mut of_this_size = surplus - smaller.iter().filter(|smaller| **smaller < size).count();
+    let is_small = |kept: &Kept, amounts: &mut Amounts| {
+        let this = kept.size(amounts);
+        let is_last = this == size && of_this_size > 0;
+        of_this_size -= usize::from(is_last);
+        this < size || is_last
+    };
+    let small: Vec<(Kept, Amounts)> = sums.extract_if(is_small).collect();
+    for (kept, amounts) in small {
+        sums.entry(kept.rest()).or_default().add(amounts);
+    }
+    // Exporters and interfaces are few; if not, memory has an end here, too.
+    if sums.iter().filter(|(kept, _)| **kept == kept.rest()).count() > rows_max {
+        let what = "an hour has too many exporters and interfaces for a rollup; give more rows";
+        return Err(StoreError::Query(what.to_owned()));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

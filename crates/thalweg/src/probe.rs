@@ -74,15 +74,15 @@ fn render(summary: &ProbeSummary) -> String {
 }
 
 fn totals(text: &mut String, s: &ProbeSummary) {
-    let plural = |n: usize, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+    let of = |n: usize, what: &str| counted(n as u64, what);
     let mut shape = Vec::new();
     if s.pipelines > 1 {
-        shape.push(plural(s.pipelines, "pipeline"));
+        shape.push(of(s.pipelines, "pipeline"));
     }
     if s.readers > 0 {
-        shape.push(plural(s.readers, "reader"));
+        shape.push(of(s.readers, "reader"));
     }
-    shape.push(plural(s.workers, "worker"));
+    shape.push(of(s.workers, "worker"));
     let _ = writeln!(text, "{}, {}: {}", s.model, shape.join(", "), packet_rate(s.packets_per_second));
     let time = |seconds: f64| duration((seconds.max(0.0) * 1e9) as u64);
     let _ = writeln!(

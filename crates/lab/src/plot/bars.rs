@@ -89,7 +89,9 @@ impl BarChart {
 const BAR: f64 = 18.0;
 const BAR_GAP: f64 = 4.0;
 const GROUP_GAP: f64 = 16.0;
+/// A wider label stands in two lines.
 const LABEL_MAX: f64 = 300.0;
+const LINE: f64 = 15.0;
 
 impl BarChart {
     /// The chart as SVG, for a page that contains [`super::STYLE`].
@@ -105,8 +107,8 @@ impl BarChart {
         };
         let top = 44.0 + legend(&mut svg, 16.0, 38.0, &self.legend_entries()) + 6.0;
 
-        let widest_label = self.groups.iter().map(|g| text_width(&g.label)).fold(0.0, f64::max);
-        let left = 16.0 + widest_label.min(LABEL_MAX) + 10.0;
+        let lines = self.groups.iter().flat_map(|g| in_lines(&g.label));
+        let left = 16.0 + lines.map(text_width).fold(0.0, f64::max) + 10.0;
         let widest_value = bars().map(|b| text_width(&self.value_label(b))).fold(0.0, f64::max);
         let right = WIDTH - widest_value - 26.0;
         let x = |value: f64| left + axis.place(value) * (right - left);
@@ -121,7 +123,12 @@ impl BarChart {
         let mut y = top + 6.0;
         for group in &self.groups {
             let height = group.bars.len() as f64 * (BAR + BAR_GAP) - BAR_GAP;
-            svg.text("", (left - 10.0, y + height / 2.0 + 4.0), Anchor::End, &group.label);
+            let lines = in_lines(&group.label);
+            let mut base = y + height / 2.0 + 4.0 - (lines.len() as f64 - 1.0) * LINE / 2.0;
+            for line in lines {
+                svg.text("", (left - 10.0, base), Anchor::End, line);
+                base += LINE;
+            }
             for bar in &group.bars {
                 self.draw(&mut svg, &axis, &x, group, bar, y);
                 y += BAR + BAR_GAP;
@@ -189,6 +196,16 @@ impl BarChart {
     }
 }
 
+/// A label as it stands beside its bars, divided at a space so that the first line is as long as fits.
+fn in_lines(label: &str) -> Vec<&str> {
+    let two = label.match_indices(' ').map(|(at, _)| label.split_at(at));
+    let fits = two.filter(|(first, _)| text_width(first) <= LABEL_MAX).last();
+    match fits {
+        Some((first, rest)) if text_width(label) > LABEL_MAX => vec![first, rest.trim_start()],
+        _ => vec![label],
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -216,6 +233,16 @@ mod tests {
         assert_eq!(svg.matches("class=\"tail").count(), 1);
         assert!(svg.contains("1.20 µs / 90.0 µs") && svg.contains("2 &lt;workers&gt;"));
         assert!(!svg.contains("NaN") && !svg.contains("inf"));
+    }
+
+    #[test]
+    fn a_label_wider_than_its_place_stands_in_two_lines() {
+        let label = "thalweg af_xdp+offload run-to-completion, single frames";
+        let lines = in_lines(label);
+        assert_eq!(lines.join(" "), label);
+        assert!(lines.len() == 2 && lines.iter().all(|line| text_width(line) <= LABEL_MAX), "{lines:?}");
+        assert_eq!(in_lines("farm of 2 workers"), ["farm of 2 workers"]);
+        assert_eq!(in_lines(&"x".repeat(100)).len(), 1, "without a space");
     }
 
     #[test]

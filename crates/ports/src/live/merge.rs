@@ -17,13 +17,12 @@ use std::ops::Range;
 use thalweg_base::ChunkBuilder;
 use thalweg_wire::ethernet::HEADER_BYTES as ETHERNET;
 use thalweg_wire::ip_protocol::TCP;
-use thalweg_wire::{EtherType, checksum, checksum_offload, ipv4, tcp};
+use thalweg_wire::{EtherType, checksum, checksum_offload, ipv4, ipv6, tcp};
 
 /// Flags that all segments have in common, and PSH.
 const FLAGS: u8 = tcp::ACK | tcp::PSH | 0x40;
 /// The longest IP packet.
 const IP_BYTES_MAX: usize = 0xffff;
-const IPV6_HEADER: usize = 40;
 
 /// The segments that are being merged: the last frame of a chunk.
 #[derive(Debug, Default)]
@@ -104,7 +103,7 @@ impl Merging {
         let bytes = frame.len() - ETHERNET;
         // `is_continued_by` has kept both within their fields, and headers are far shorter.
         let (Ok(length), Ok(payload), Ok(headers)) = (
-            u16::try_from(if v6 { bytes - IPV6_HEADER } else { bytes }),
+            u16::try_from(if v6 { bytes - ipv6::HEADER_BYTES } else { bytes }),
             u16::try_from(payload),
             u8::try_from(headers),
         ) else {
@@ -174,10 +173,10 @@ impl Segment {
                 && checksum::fold(checksum::sum(header, 0)) == 0xffff;
             (is_plain.then_some(false)?, header.len(), 12..20, u16::from_be_bytes([header[4], header[5]]))
         } else {
-            let header: &[u8; IPV6_HEADER] = packet.first_chunk()?;
+            let header: &[u8; ipv6::HEADER_BYTES] = packet.first_chunk()?;
             let is_plain = ether_type == EtherType::IPV6
                 && header[0] >> 4 == 6
-                && be16(header, 4)? + IPV6_HEADER == packet.len()
+                && be16(header, 4)? + ipv6::HEADER_BYTES == packet.len()
                 && header[6] == TCP;
             (is_plain.then_some(true)?, header.len(), 8..40, 0)
         };

@@ -19,7 +19,7 @@
 use std::collections::VecDeque;
 
 use thalweg_wire::ethernet::{self, HEADER_BYTES as ETHERNET};
-use thalweg_wire::{EtherType, ip_protocol, ipv4};
+use thalweg_wire::{EtherType, ip_protocol, ipv4, ipv6};
 
 /// The most frames that pass in one call.
 const PASS_MAX: usize = 64;
@@ -31,7 +31,6 @@ pub(super) const LOOK_MAX: usize = 1024;
 const BUCKETS: u16 = 1024;
 /// Those of whole packets, and those of fragments.
 const ALL_BUCKETS: usize = 2048;
-const IPV6_HEADER: usize = 40;
 
 /// How many frames may pass in a call that takes `limit`: the oldest ones must get on, even if each frame is of another
 /// flow.
@@ -146,12 +145,12 @@ impl Flow {
     }
 
     fn of_ipv6(packet: &[u8]) -> Option<Self> {
-        let header: &[u8; IPV6_HEADER] = packet.first_chunk()?;
+        let header: &[u8; ipv6::HEADER_BYTES] = packet.first_chunk()?;
         let next = header[6];
-        let ports = packet[IPV6_HEADER..].first_chunk().filter(|_| ip_protocol::has_ports(next));
+        let ports = packet[ipv6::HEADER_BYTES..].first_chunk().filter(|_| ip_protocol::has_ports(next));
         // What follows other extension headers is of one flow: the protocol is theirs.
         let is_fragment = next == ip_protocol::FRAGMENT;
-        let of = if is_fragment { packet.get(IPV6_HEADER).copied().unwrap_or(0) } else { next };
+        let of = if is_fragment { packet.get(ipv6::HEADER_BYTES).copied().unwrap_or(0) } else { next };
         Some(Self::new(mix(u64::from(of), &header[8..40]), ports, is_fragment))
     }
 

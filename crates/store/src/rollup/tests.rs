@@ -6,7 +6,7 @@ use super::*;
 use crate::query::{Key, KeyValue, graph};
 use crate::testing::{Chance, START_NS, any_record};
 
-const ALL: RollupOptions = RollupOptions { step_s: 3600, rows_max: 100_000, until_ns: u64::MAX };
+const ALL: RollupOptions = RollupOptions { step_s: 3600, hosts: true, rows_max: 100_000, until_ns: u64::MAX };
 
 fn write(root: &Path, records: &[FlowRecord]) {
     let options =
@@ -69,7 +69,7 @@ fn a_rollup_answers_as_its_records_do() {
         let records = some(seed, 3000);
         write(source.path(), &records);
         let done = roll(source.path(), target.path(), RollupOptions { step_s, ..ALL });
-        assert_eq!((done.records, done.records_without_addresses), (2700, 0));
+        assert_eq!((done.records, done.records_in_rest), (2700, 0));
         assert_eq!(total(target.path()), totals_by_hand(&records));
         let (of_records, of_rollup) = (view(source.path()), view(target.path()));
         let keys = [
@@ -151,16 +151,44 @@ fn rows_have_a_limit_and_totals_stay() {
     write(source.path(), &records);
     // An hour has some 900 keys.
     let done = roll(source.path(), target.path(), RollupOptions { rows_max: 600, ..ALL });
-    assert!(done.records_without_addresses > 0);
+    assert!(done.records_in_rest > 0);
     assert_eq!(total(target.path()), totals_by_hand(&records));
     let (of_records, of_rollup) = (view(source.path()), view(target.path()));
     for keys in [&["app"] as &[&str], &["proto", "exporter"], &["egress", "direction"]] {
         assert_eq!(by(&of_records, keys, false, ""), by(&of_rollup, keys, false, ""));
     }
+    let without = tempfile::tempdir().unwrap();
+    let done = roll(source.path(), without.path(), RollupOptions { hosts: false, ..ALL });
+    assert_eq!((done.records, done.records_in_rest), (1800, 0));
+    let of_rollup = view(without.path());
+    for keys in [&["src-as", "dst-as"] as &[&str], &["app", "proto"]] {
+        assert_eq!(by(&of_records, keys, false, ""), by(&of_rollup, keys, false, ""));
+    }
+    assert!(by(&of_rollup, &["src"], false, "").len() <= 2, "one of each family");
     let limit = RollupOptions { rows_max: 1, ..ALL };
     let (source, target) = (Dataset::open(source.path()).unwrap(), tempfile::tempdir().unwrap());
     let error = roll_up(&source, target.path(), limit).unwrap_err().to_string();
     assert!(error.contains("give more rows"), "{error}");
+}
+
+#[test]
+fn the_largest_rows_are_kept() {
+    let mut chance = Chance::new(10);
+    let record = any_record(&mut chance);
+    let kept = |n: u8| Kept { src: [10, 0, 0, n].into(), ..Kept::of(&record, HOUR_NS, true) };
+    let amounts = |bytes: u64| Amounts { records: 1, forward: (1, bytes), reverse: None };
+    // Of 20 rows of equal size some must go.
+    let size = |n: u8| u64::from(n.clamp(50, 69));
+    let mut sums: Rows = (1..=100).map(|n| (kept(n), amounts(size(n)))).collect();
+    keep_largest(&mut sums, 40).unwrap();
+    let rest = sums.remove(&kept(1).rest()).unwrap();
+    assert_eq!((rest.records, sums.len()), (60, 40));
+    assert!(sums.values().all(|row| row.forward.1 >= 60), "{:?}", sums.values().collect::<Vec<_>>());
+    let bytes: u64 = sums.values().map(|row| row.forward.1).sum();
+    assert_eq!(bytes + rest.forward.1, (1..=100).map(size).sum::<u64>());
+    let before = sums.len();
+    keep_largest(&mut sums, 40).unwrap();
+    assert_eq!(sums.len(), before, "there is room");
 }
 
 #[test]

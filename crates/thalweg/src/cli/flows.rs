@@ -65,7 +65,8 @@ pub(crate) enum FlowsAction {
     Compact(KeepArgs),
     /// Sum the records of each hour that has ended into a rollup: a smaller dataset, to be kept for longer
     ///
-    /// The sums are by source and destination, protocol, application, ASes, interfaces' numbers, exporter and direction.
+    /// The sums are by source and destination (by choice), protocol, application, ASes, interfaces' numbers, exporter and
+    /// direction.
     /// Ask it like any dataset: `thalweg flows --data DIR graph`. Run this again, before the records' retention ends: an
     /// hour with late records is made again, one that has lost records keeps its rollup. A writer of the records may be
     /// running. `thalweg flows --data DIR compact --keep 730d` removes old sums.
@@ -80,7 +81,10 @@ pub(crate) struct FlowsRollupArgs {
     /// Sum over this time, which divides an hour: 1m, 5m, 15m, 1h
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = seconds)]
     pub(crate) step: u64,
-    /// The most rows of an hour; records of further keys, as they are met, are summed without addresses and ASes
+    /// Sum without addresses: far fewer rows
+    #[arg(long)]
+    pub(crate) without_hosts: bool,
+    /// The most rows of an hour; the smallest beyond it are summed without addresses and ASes
     #[arg(long, value_name = "N", default_value_t = 500_000, value_parser = clap::value_parser!(u32).range(1..=16_000_000))]
     pub(crate) rows: u32,
 }

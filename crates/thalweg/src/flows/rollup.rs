@@ -14,6 +14,7 @@ use crate::{Failure, print};
 pub(super) fn run(args: &FlowsArgs, rollup: &FlowsRollupArgs, format: Format) -> Result<(), Failure> {
     let options = RollupOptions {
         step_s: rollup.step,
+        hosts: !rollup.without_hosts,
         rows_max: usize::try_from(rollup.rows).unwrap_or(usize::MAX),
         until_ns: wall_ns(),
     };
@@ -27,9 +28,12 @@ pub(super) fn run(args: &FlowsArgs, rollup: &FlowsRollupArgs, format: Format) ->
         let hours = counted(done.hours_kept, "hour");
         let _ = writeln!(err, "note: {hours} with fewer records than before: the rollup stays as it is");
     }
-    if done.records_without_addresses > 0 {
-        let records = counted(done.records_without_addresses, "record");
-        let _ = writeln!(err, "warning: {records} summed without addresses and ASes: give more --rows");
+    if done.records_in_rest > 0 {
+        let records = counted(done.records_in_rest, "record");
+        let _ = writeln!(
+            err,
+            "note: {records} of the smallest sums are kept without addresses and ASes (--rows)"
+        );
     }
     report_skipped(&done.skipped);
     complete(&done.skipped)
@@ -53,7 +57,7 @@ fn to_json(done: &RolledUp) -> serde_json::Value {
         "hours_incomplete": done.hours_incomplete,
         "records": done.records,
         "rows": done.rows,
-        "records_without_addresses": done.records_without_addresses,
+        "records_in_rest": done.records_in_rest,
         "skipped": done.skipped.to_json(),
     })
 }
