@@ -16,7 +16,7 @@ const FCS_BYTES: u32 = 4;
 /// What a flow sample says of the place that took it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
-    /// Number of the interface (`ifIndex`); the highest 8 bits are not sent.
+    /// Number of the interface (`ifIndex`).
     pub interface: u32,
     /// Of this source's samples.
     pub sequence: u32,
@@ -105,7 +105,7 @@ fn put_opaque(bytes: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
 }
 
 fn put_sample(bytes: &mut Vec<u8>, source: &Source, sample: &FlowSample<'_>) {
-    put(bytes, &[source.sequence, 0, source.interface & 0x00ff_ffff]);
+    put(bytes, &[source.sequence, 0, source.interface]);
     put(bytes, &[sample.rate, source.pool, source.drops]);
     for place in [sample.input, sample.output] {
         put(
