@@ -39,6 +39,7 @@ pub struct Writer {
 }
 
 impl Writer {
+    /// An empty datagram of this agent, the first one of its sequence.
     pub fn new(agent: IpAddr, sub_agent: u32) -> Writer {
         Writer { agent, sub_agent, sequence: 1, count: 0, samples: Vec::with_capacity(DATAGRAM_BYTES_MAX) }
     }
