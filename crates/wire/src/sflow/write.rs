@@ -1,8 +1,8 @@
 //! sFlow 5 datagrams of flow samples, written.
 //!
 //! Samples are always in the expanded form: an agent must not mix the forms, and interface numbers of 2^24 and more
-//! fit only this one. A sample carries the raw packet header and the route, if it has them.
-//! Missing: extended switch and gateway data, counter samples. Nothing in the program sends these datagrams yet.
+//! fit only this one. A sample carries the raw packet header, the VLAN and the route, if it has them.
+//! Missing: gateway data, counter samples; VLAN priorities are those in the packet header.
 
 use super::{FlowSample, Interface, Router};
 use std::net::IpAddr;
@@ -119,7 +119,8 @@ fn put_sample(bytes: &mut Vec<u8>, source: &Source, sample: &FlowSample<'_>) {
             },
         );
     }
-    put(bytes, &[u32::from(sample.header.is_some()) + u32::from(sample.router.is_some())]);
+    let records = [sample.header.is_some(), sample.vlan.is_some(), sample.router.is_some()];
+    put(bytes, &[records.into_iter().map(u32::from).sum()]);
     if let Some(header) = sample.header {
         put_opaque(bytes, 1, |bytes| {
             let stripped = if header.protocol == 1 { FCS_BYTES } else { 0 };
@@ -128,6 +129,9 @@ fn put_sample(bytes: &mut Vec<u8>, source: &Source, sample: &FlowSample<'_>) {
             bytes.extend(header.start);
             bytes.resize(bytes.len() + header.start.len().wrapping_neg() % 4, 0);
         });
+    }
+    if let Some(vlan) = sample.vlan {
+        put_opaque(bytes, 1001, |bytes| put(bytes, &[vlan, 0, vlan, 0]));
     }
     if let Some(Router { next_hop, src_prefix_length, dst_prefix_length }) = sample.router {
         put_opaque(bytes, 1002, |bytes| {
@@ -150,6 +154,7 @@ mod tests {
             input: Interface::Number(70_000_000),
             output: Interface::Several(3),
             header: Some(Header { protocol: 1, bytes: 1514, start }),
+            vlan: Some(7),
             router: Some(Router {
                 next_hop: "2001:db8::1".parse().unwrap(),
                 src_prefix_length: 32,
