@@ -121,6 +121,7 @@ impl FlowSide {
                 },
                 datagrams_per_s_max: None,
                 one_by_one: !flows.gso,
+                ..ExportTargets::default()
             },
             exporter: flows.exporter.clone(),
             store: flows.store.clone(),

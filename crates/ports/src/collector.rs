@@ -44,6 +44,7 @@ mod life;
 mod link;
 mod pace;
 mod report;
+mod sflow;
 mod spool;
 mod stream;
 mod tls;
@@ -55,6 +56,7 @@ pub use error::CollectorError;
 pub use kafka::{Acks, Compression, KafkaAddress, KafkaOptions, Mechanism, MessageFormat};
 pub(crate) use link::shake_hands;
 pub use report::{CollectorReport, Connection, Loss};
+pub use sflow::{SflowAddress, SflowSocket};
 pub(crate) use tls::Tls;
 pub use tls::TlsOptions;
 

@@ -58,6 +58,14 @@ impl Interfaces {
         }
     }
 
+    /// The number of a port's interface.
+    pub(crate) fn number_of(&self, port: u16) -> u32 {
+        match self.by_port.is_empty() {
+            true => interface_of_port(port),
+            false => self.by_port.get(usize::from(port)).map_or(NO_INTERFACE, |of| of.number),
+        }
+    }
+
     /// The interfaces for collectors, each number once.
     pub(crate) fn for_export(&self) -> Vec<Interface> {
         let first = |(place, of): &(usize, &PortInterface)| {

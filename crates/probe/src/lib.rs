@@ -11,6 +11,7 @@
 //! queue to the delivery. Every packet is in exactly one record, still in a cache, or dropped with a reason,
 //! and every run checks that ([`summary`]). Slabs, batches of records and flows are bounded. `import` reads
 //! the records of other exporters; `enrich` adds what files say about addresses.
+//! `sflow` samples packets for collectors that want no flows.
 //! `alarms` judges what flows count while they go on. The probe does not know the router: `thalweg-node` has its own stage for
 //! the meter, and only the delivery is shared.
 
@@ -35,6 +36,7 @@ mod record_queue;
 mod router_delivery;
 mod row_binary;
 mod run;
+mod sflow;
 mod source;
 pub mod summary;
 mod usage;
@@ -50,7 +52,7 @@ pub use import::{
 pub use interfaces::{Interfaces, PortInterface};
 pub use options::{
     Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, OptionsError, ProbeError, ProbeOptions,
-    ProbeProgress, Shape, Spool,
+    ProbeProgress, SflowOptions, Shape, Spool,
 };
 pub use router_delivery::{RouterDelivery, RouterDeliveryOptions, RouterWay};
 pub use run::probe;

@@ -1,6 +1,7 @@
 //! Options of a probe, and its errors.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use thalweg_base::{CHUNK_PACKETS_DEFAULT, ChunkBuilder, Name};
@@ -8,7 +9,7 @@ use thalweg_dataplane::queens::Boards;
 use thalweg_exec::{ExecError, ModelKind, THREADS_MAX, TOKENS_DEFAULT};
 use thalweg_flow::parse::ParseOptions;
 use thalweg_flow::{ExporterId, MeterError, MeterOptions};
-use thalweg_ports::collector::{CollectorError, TlsOptions};
+use thalweg_ports::collector::{CollectorError, SflowAddress, TlsOptions};
 use thalweg_ports::live::LiveError;
 use thalweg_ports::webhook::WebhookError;
 use thalweg_ports::{InputError, InputSpec, Issue};
@@ -132,7 +133,7 @@ impl Default for Shape {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportTargets {
     /// `ipfix://HOST:PORT`, `ipfix+tcp://`, `ipfix+tls://`, `v9://`, `v5://`, `kafka://HOST:PORT/TOPIC`,
-    /// `clickhouse://HOST:PORT/TABLE`, `clickhouse+tls://`.
+    /// `clickhouse://HOST:PORT/TABLE`, `clickhouse+tls://`; from a probe `sflow://HOST:PORT` too.
     pub addresses: Vec<String>,
     /// Send each flow's records to one collector, by hash; otherwise send all records to each.
     pub balance: bool,
@@ -145,6 +146,38 @@ pub struct ExportTargets {
     pub datagrams_per_s_max: Option<u32>,
     /// Send each datagram with its own call, without segmentation by the kernel (`UDP_SEGMENT`).
     pub one_by_one: bool,
+    pub sflow: SflowOptions,
+}
+
+impl ExportTargets {
+    /// The same without the collectors that get no records: those of sFlow.
+    pub(crate) fn of_records(&self) -> Self {
+        let gets_records = |address: &&String| !SflowAddress::is_meant_by(address);
+        Self { addresses: self.addresses.iter().filter(gets_records).cloned().collect(), ..self.clone() }
+    }
+}
+
+/// What sFlow's collectors get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SflowOptions {
+    /// One packet in this many is sampled, at random; at least 1.
+    pub rate: u32,
+    /// The most bytes of a packet in its sample, at most [`Self::HEADER_BYTES_MAX`].
+    pub header_bytes: u16,
+    /// The address by which collectors know the probe; by default that from which the first one is reached.
+    pub agent: Option<IpAddr>,
+}
+
+impl SflowOptions {
+    /// A sample of such a header fits into a datagram.
+    pub const HEADER_BYTES_MAX: u16 = 1024;
+}
+
+impl Default for SflowOptions {
+    /// As other agents on links of 1 Gbit/s.
+    fn default() -> Self {
+        Self { rate: 1000, header_bytes: 128, agent: None }
+    }
 }
 
 /// A disk queue for records.
@@ -286,6 +319,10 @@ pub enum OptionsError {
     NoInterface,
     #[error("interface {0} is named twice")]
     InterfaceTwice(String),
+    #[error(
+        "sFlow needs an address for the probe, and no collector can be reached now: name one with --sflow-agent"
+    )]
+    NoSflowAgent,
     #[error("no input: expected a capture, `-` for standard input, or --interface")]
     NoInput,
     /// Each pipeline must have its own input, and their numbers differ.

@@ -2,7 +2,7 @@
 //!
 //! | stage | scope | task |
 //! |---|---|---|
-//! | `parse` | any batch | finds and reads the IP packet; labels it with hash and shard of its flow |
+//! | `parse` | any batch | finds and reads the IP packet; labels it with hash and shard of its flow; samples for sFlow |
 //! | `fragments` | in order | gives later fragments the ports of their first, if there are any; learns names from DNS, if names are looked for |
 //! | `meter` | per shard | counts packets in their flows, emits records of flows that ended or are due |
 //!
@@ -23,6 +23,7 @@ use thalweg_flow::application::{Labeling, look};
 use thalweg_flow::parse::{ParseOptions, parse};
 
 use crate::record_queue::{RecordQueue, RecordSender};
+use crate::sflow::{SampleQueue, Sampler};
 
 /// The stages, in order.
 const STAGES: [(&str, Scope); 3] =
@@ -47,6 +48,8 @@ pub(crate) struct Scratch {
     /// Solutions that its synthetic work found.
     pub(crate) queens_sum: u64,
     pub(crate) sender: RecordSender,
+    /// Samples packets for sFlow, if it is sent.
+    sampler: Option<Sampler>,
     members: Vec<(u16, u16)>,
 }
 
@@ -63,6 +66,7 @@ pub(crate) struct ProbePlan {
     by_group: bool,
     way: RecordQueue,
     handing: Handing,
+    samples: Option<SampleQueue>,
 }
 
 impl ProbePlan {
@@ -85,6 +89,7 @@ impl ProbePlan {
             work: None,
             way,
             handing,
+            samples: None,
         }
     }
 
@@ -98,6 +103,11 @@ impl ProbePlan {
         Self { work, ..self }
     }
 
+    /// The same with packets sampled for sFlow.
+    pub(crate) fn with_samples(self, samples: Option<SampleQueue>) -> Self {
+        Self { samples, ..self }
+    }
+
     fn parse(&self, chunk: &mut Chunk, k: usize, scratch: &mut Scratch) {
         let mut batch = chunk.batch(k);
         let (mut flags, mut bytes) = (0, 0);
@@ -109,6 +119,9 @@ impl ProbePlan {
         }
         if self.looks {
             batch.frames().for_each(|(packet, frame)| look(packet, frame));
+        }
+        if let Some(sampler) = &mut scratch.sampler {
+            batch.frames().for_each(|(packet, frame)| sampler.pass(packet, frame));
         }
         scratch.packets += batch.len() as u64;
         scratch.frame_bytes += bytes;
@@ -150,7 +163,14 @@ impl Plan for ProbePlan {
 
     fn scratch(&self) -> Scratch {
         let sender = self.way.sender(self.handing.timeout);
-        Scratch { packets: 0, frame_bytes: 0, queens_sum: 0, sender, members: Vec::new() }
+        Scratch {
+            packets: 0,
+            frame_bytes: 0,
+            queens_sum: 0,
+            sender,
+            sampler: self.samples.as_ref().map(SampleQueue::sampler),
+            members: Vec::new(),
+        }
     }
 
     fn sequence(&self, job: &Chunk) -> u64 {

@@ -28,6 +28,7 @@ use crate::notices::passing_on;
 use crate::pipelines::{Pipelines, died};
 use crate::plan::{Handing, ProbePlan};
 use crate::record_queue::{RecordQueue, queue};
+use crate::sflow::{Agent, SampleQueue};
 use crate::source::Seen;
 use crate::{Input, OptionsError, ProbeError, ProbeOptions, ProbeProgress, ProbeSummary, Shape, usage};
 
@@ -89,6 +90,7 @@ fn probe_with_notices(
     };
     let alarms = watch(options, &meters, &cache.completing, &notify)?;
     let outlets = outlets(options, &interfaces, (stop, cache), &notify)?;
+    let (agent, samples) = Agent::open(options, &interfaces, &notify)?.unzip();
     let delivery = Delivery {
         arrivals,
         events: None,
@@ -102,9 +104,14 @@ fn probe_with_notices(
     };
     let (outcome, delivered) = thread::scope(|scope| {
         let delivery = delivery.start(scope)?;
-        let outcome = watched(&seen, &totals, progress, || run(options, opened, meters, way, stop));
+        let agent = agent.map(|agent| agent.start(scope)).transpose()?;
+        let outcome =
+            watched(&seen, &totals, progress, || run(options, opened, meters, (way, samples), stop));
         let delivered = delivery.join().unwrap_or_else(|_| Err(died("the export thread")));
-        Ok::<_, ProbeError>((outcome?, delivered?))
+        let sampled = agent.map(|agent| agent.join().map_err(|_| died("the sFlow thread"))).transpose();
+        let (outcome, mut delivered) = (outcome?, delivered?);
+        delivered.outlets.extend(sampled?.into_iter().flatten());
+        Ok::<_, ProbeError>((outcome, delivered))
     })?;
     let (elapsed, cpu) = clock.read();
     let alarms = alarms.map(|alarms| alarms.finish());
@@ -193,14 +200,9 @@ fn outlets(
         };
         outlets.push(Box::new(Kept::open(folder, kept)?));
     }
-    if !options.export.addresses.is_empty() {
-        outlets.push(Box::new(Collectors::open(
-            &options.export,
-            &options.meter,
-            interfaces,
-            waits,
-            notify.clone(),
-        )?));
+    let export = options.export.of_records();
+    if !export.addresses.is_empty() {
+        outlets.push(Box::new(Collectors::open(&export, &options.meter, interfaces, waits, notify.clone())?));
     }
     Ok(outlets)
 }
@@ -209,10 +211,11 @@ fn run(
     options: &ProbeOptions,
     opened: Opened,
     meters: Vec<Arc<Meter>>,
-    way: RecordQueue,
+    (way, samples): (RecordQueue, Option<SampleQueue>),
     stop: &AtomicBool,
 ) -> Result<Outcome, ProbeError> {
-    let plans: Vec<_> = meters.iter().map(|meter| plan(options, meter, &way)).collect();
+    let plans: Vec<_> =
+        meters.iter().map(|meter| plan(options, meter, &way).with_samples(samples.clone())).collect();
     let pipelines = Pipelines { plans: &plans, shape: &options.shape, keep: options.preloads(), stop };
     let (ran, read) = match opened {
         Opened::Captures(mut captures) => {

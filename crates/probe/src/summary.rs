@@ -16,6 +16,8 @@ pub const UNSAMPLED: &str = "unsampled";
 pub const UNDELIVERED: &str = "undelivered";
 /// The loss name of records that wait on disk for a collector.
 pub const SPOOLED: &str = "spooled";
+/// The loss name of samples without a header that sFlow has a number for: not IP, on a link other than Ethernet.
+pub const NO_HEADER: &str = "no-header";
 /// The drop name of packets whose records found the export queue full for too long.
 pub const EXPORT_QUEUE: &str = "export-queue";
 
@@ -152,10 +154,13 @@ impl OutletSummary {
     }
 
     /// Undelivered records with the reason, in words. Neither unexportable nor spooled records count as
-    /// failures.
+    /// failures, nor do samples that sFlow cannot express.
     pub fn failure(&self) -> Option<String> {
-        let is_no_failure =
-            |reason: &str| reason == SPOOLED || Unexportable::ALL.iter().any(|why| why.name() == reason);
+        let is_no_failure = |reason: &str| {
+            reason == SPOOLED
+                || reason == NO_HEADER
+                || Unexportable::ALL.iter().any(|why| why.name() == reason)
+        };
         let failed = self.lost.iter().filter(|(reason, _)| !is_no_failure(reason));
         let words: Vec<String> = failed.map(|(reason, records)| format!("{records} {reason}")).collect();
         let datagrams = |count: u64, fate: &str| match count {

@@ -9,3 +9,4 @@ mod files;
 mod import;
 mod live;
 mod names;
+mod sflow;

@@ -2,6 +2,11 @@
 //!
 //! Flow samples are read in both forms, compact and expanded, with the records that describe a packet and its way.
 //! Counter samples and records of other kinds are passed over by their length.
+//! [`Writer`] writes datagrams of flow samples.
+
+mod write;
+
+pub use write::{DATAGRAM_BYTES_MAX, Source, Writer};
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -87,6 +87,12 @@ impl FromStr for CollectorAddress {
             "ipfix+tls" => (Version::Ipfix, Carrier::Tls, IPFIX_TLS_PORT),
             "v9" => (Version::NetFlow9, Carrier::Udp, NETFLOW_PORT),
             "v5" => (Version::NetFlow5, Carrier::Udp, NETFLOW_PORT),
+            "sflow" => {
+                return Err(error(
+                    0,
+                    "a protocol of flow records: only `thalweg probe` sends sFlow, which has none",
+                ));
+            }
             _ => return Err(error(0, EXPECTED)),
         };
         let host_at = text.len() - rest.len();
@@ -166,6 +172,7 @@ mod tests {
             ("", 1),
             ("host:4739", 1),
             ("v7://host", 1),
+            ("sflow://host", 1),
             ("v9+tcp://host", 1),
             ("ipfix://", 9),
             ("ipfix://:4739", 9),

@@ -14,7 +14,7 @@
 
 use super::pace::Pace;
 use super::report::{CollectorReport, Connection, Loss, Shared};
-use super::udp::Way;
+use super::udp::{LookUp, Way};
 use super::{CollectorAddress, CollectorError, CollectorOptions, Input};
 use crate::live::wall_ns;
 use crate::socket_option;
@@ -24,15 +24,10 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use thalweg_base::uninterrupted;
 use thalweg_flow::export::{Amount, Exporter, Statistics, Train};
 
 /// The longest time between two checks of timers.
 const TURN: Duration = Duration::from_millis(100);
-/// How long to wait for ICMP errors about the last datagrams.
-const LAST_REFUSAL: Duration = Duration::from_millis(20);
-/// How often a datagram is retried when it meets the error of an earlier one.
-const TRIES: u32 = 4;
 /// Shorter pauses are accumulated.
 const NAP: Duration = Duration::from_millis(1);
 /// The kernel's limits for one call: datagrams (`UDP_MAX_SEGMENTS`), and bytes of one IP packet.
@@ -69,8 +64,7 @@ impl Datagrams {
         exporter: Exporter,
         shared: Arc<Shared>,
     ) -> Result<Self, CollectorError> {
-        let host = address.clone();
-        let look_up = Box::new(move || resolve(&host));
+        let look_up = look_up(&address.host, address.port);
         let is_address = address.host.parse::<IpAddr>().is_ok();
         let way = match options.waits_for_name && !is_address {
             true => Way::open_later(look_up),
@@ -237,35 +231,20 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Sends bytes. The kernel reports the error of an earlier datagram to the next call, which is then
-    /// retried.
     fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let mut result = self.way.send(bytes);
-        for _ in 0..TRIES {
-            match result.as_ref().map_err(io::Error::kind) {
-                Err(io::ErrorKind::Interrupted) => {}
-                Err(io::ErrorKind::ConnectionRefused) => self.note_refused(),
-                _ => break,
-            }
-            result = self.way.send(bytes);
-        }
+        let (result, refused) = self.way.send(bytes);
+        self.note_refused(refused);
         result
     }
 
-    fn note_refused(&mut self) {
-        self.report.refused += 1;
-        self.report.datagrams_refused += 1;
+    fn note_refused(&mut self, datagrams: u64) {
+        self.report.refused += datagrams;
+        self.report.datagrams_refused += datagrams;
     }
 
-    /// Waits briefly for ICMP errors about the last datagrams.
     fn hear_last_refusal(&mut self) {
-        // Collectors send nothing, so anything received is an error. Without an error nothing is known, as
-        // for every datagram.
-        let Some(socket) = self.way.socket() else { return };
-        let set = socket.set_read_timeout(Some(LAST_REFUSAL));
-        let heard = set.and_then(|()| uninterrupted(|| socket.recv(&mut [0])));
-        if heard.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
-            self.note_refused();
+        if self.way.hears_last_refusal() {
+            self.note_refused(1);
             self.shared.set_report(&self.report);
         }
     }
@@ -282,11 +261,15 @@ impl Datagrams {
 }
 
 /// The first address of a collector's name.
-pub(super) fn resolve(address: &CollectorAddress) -> Result<SocketAddr, CollectorError> {
-    let resolved = (address.host.as_str(), address.port).to_socket_addrs();
-    let mut addresses = resolved
-        .map_err(|source| CollectorError::Resolve { host: address.host.clone(), source: Some(source) })?;
-    addresses.next().ok_or_else(|| CollectorError::Resolve { host: address.host.clone(), source: None })
+pub(super) fn resolve(host: &str, port: u16) -> Result<SocketAddr, CollectorError> {
+    let error = |source| CollectorError::Resolve { host: host.to_owned(), source };
+    let mut addresses = (host, port).to_socket_addrs().map_err(|source| error(Some(source)))?;
+    addresses.next().ok_or_else(|| error(None))
+}
+
+pub(super) fn look_up(host: &str, port: u16) -> LookUp {
+    let host = host.to_owned();
+    Box::new(move || resolve(&host, port))
 }
 
 fn connection(way: &Way) -> Connection {

@@ -42,7 +42,7 @@ impl Link {
     /// Connects, and performs the TLS handshake if configured. Blocks for at most a few seconds, plus name
     /// resolution.
     pub(super) fn connect(address: &CollectorAddress, tls: Option<&Tls>) -> Result<Self, CollectorError> {
-        let remote = resolve(address)?;
+        let remote = resolve(&address.host, address.port)?;
         let failed = |source| CollectorError::Socket { collector: address.to_string(), source };
         let socket = TcpStream::connect_timeout(&remote, CONNECT_WITHIN).map_err(failed)?;
         let tls = match (address.carrier, tls) {

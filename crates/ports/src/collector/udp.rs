@@ -9,6 +9,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
+use thalweg_base::uninterrupted;
 
 use super::CollectorError;
 
@@ -16,9 +17,13 @@ use super::CollectorError;
 const SEND_BUFFER_BYTES: usize = 1 << 20;
 /// The shortest time between two looks, and so between two sockets.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long to wait for ICMP errors about the last datagrams.
+const LAST_REFUSAL: Duration = Duration::from_millis(20);
+/// How often a datagram is retried when it meets the error of an earlier one.
+const TRIES: u32 = 4;
 
 /// Looks up the collector's address, which may take seconds.
-type LookUp = Box<dyn Fn() -> Result<SocketAddr, CollectorError> + Send>;
+pub(super) type LookUp = Box<dyn Fn() -> Result<SocketAddr, CollectorError> + Send>;
 
 /// See the module documentation.
 pub(super) struct Way {
@@ -71,8 +76,32 @@ impl Way {
         self.socket.is_ok()
     }
 
-    /// Sends bytes; fails without a socket.
-    pub(super) fn send(&self, bytes: &[u8]) -> io::Result<()> {
+    /// Sends bytes; fails without a socket. The kernel reports the error of an earlier datagram to the next call, which
+    /// is then retried; the number is that of datagrams refused so.
+    pub(super) fn send(&self, bytes: &[u8]) -> (io::Result<()>, u64) {
+        let (mut result, mut refused) = (self.send_once(bytes), 0);
+        for _ in 0..TRIES {
+            match result.as_ref().map_err(io::Error::kind) {
+                Err(io::ErrorKind::Interrupted) => {}
+                Err(io::ErrorKind::ConnectionRefused) => refused += 1,
+                _ => break,
+            }
+            result = self.send_once(bytes);
+        }
+        (result, refused)
+    }
+
+    /// Waits briefly for ICMP errors about the last datagrams; returns whether there was one.
+    pub(super) fn hears_last_refusal(&self) -> bool {
+        // Collectors send nothing, so anything received is an error. Without an error nothing is known, as
+        // for every datagram.
+        let Some(socket) = self.socket() else { return false };
+        let set = socket.set_read_timeout(Some(LAST_REFUSAL));
+        let heard = set.and_then(|()| uninterrupted(|| socket.recv(&mut [0])));
+        heard.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    }
+
+    fn send_once(&self, bytes: &[u8]) -> io::Result<()> {
         match &self.socket {
             Ok(socket) => socket.send(bytes).map(|_| ()),
             Err(why) => Err(io::Error::new(io::ErrorKind::NotConnected, why.clone().unwrap_or_default())),
@@ -120,7 +149,7 @@ mod tests {
         assert!(way.has_ended() && !way.renew());
         assert_eq!(way.trouble(), Some("collector's host `collector.example.net` has no address"));
         known.store(true, Ordering::Relaxed);
-        assert!(way.renew() && way.send(b"x").is_ok());
+        assert!(way.renew() && way.send(b"x").0.is_ok());
         assert_eq!(receiver.recv(&mut [0; 9]).unwrap(), 1);
     }
 }

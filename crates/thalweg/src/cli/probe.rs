@@ -1,5 +1,6 @@
 //! Arguments of `thalweg probe`.
 
+use std::net::IpAddr;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
@@ -10,8 +11,8 @@ use thalweg_flow::application::Labeling;
 use thalweg_flow::parse::ParseOptions;
 use thalweg_flow::{Bytes, KeyFields, MeterOptions, NameOptions, Sampling};
 use thalweg_probe::{
-    AlarmOptions, Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, ProbeOptions, Shape, Spool,
-    TlsOptions,
+    AlarmOptions, Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, ProbeOptions, SflowOptions,
+    Shape, Spool, TlsOptions,
 };
 use thalweg_replay::Work;
 
@@ -105,7 +106,8 @@ pub(crate) struct ProbeArgs {
     #[arg(long, help_heading = "Flow cache")]
     pub(crate) small_pages: bool,
     /// Send records to a collector: ipfix://HOST:PORT, ipfix+tcp://, ipfix+tls://, v9://, v5://, to Kafka:
-    /// kafka://HOST:PORT/TOPIC, or to ClickHouse: clickhouse://HOST:PORT/TABLE, clickhouse+tls:// (repeatable)
+    /// kafka://HOST:PORT/TOPIC, or to ClickHouse: clickhouse://HOST:PORT/TABLE, clickhouse+tls://; or samples of packets: sflow://HOST:PORT
+    /// (repeatable)
     #[arg(short, long, value_name = "URL", help_heading = "Export")]
     pub(crate) export: Vec<String>,
     /// Distribute flows over the collectors by hash, instead of sending all flows to each
@@ -121,6 +123,17 @@ pub(crate) struct ProbeArgs {
     /// Observation domain ID of the first collector's session; each further session adds one
     #[arg(long, value_name = "N", requires = "export", default_value = "1", help_heading = "Export")]
     pub(crate) export_domain: u32,
+    /// Sample one packet in N for collectors of sFlow, at random
+    #[arg(long, value_name = "N", requires = "export", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..=100_000_000),
+          help_heading = "Export")]
+    pub(crate) sflow_sampling: u32,
+    /// The most bytes of a packet in its sFlow sample
+    #[arg(long, value_name = "BYTES", requires = "export", default_value = "128",
+          value_parser = clap::value_parser!(u16).range(14..=i64::from(SflowOptions::HEADER_BYTES_MAX)), help_heading = "Export")]
+    pub(crate) sflow_header: u16,
+    /// Address by which collectors of sFlow know this probe [default: the one from which the first of them is reached]
+    #[arg(long, value_name = "ADDRESS", requires = "export", help_heading = "Export")]
+    pub(crate) sflow_agent: Option<IpAddr>,
     /// Spool records in this folder while a TCP or TLS collector, or Kafka, is down
     #[arg(long, value_name = "DIR", requires = "export", help_heading = "Export")]
     pub(crate) spool: Option<PathBuf>,
@@ -381,6 +394,11 @@ impl ProbeArgs {
             },
             datagrams_per_s_max: self.export_rate,
             one_by_one: self.no_gso,
+            sflow: SflowOptions {
+                rate: self.sflow_sampling,
+                header_bytes: self.sflow_header,
+                agent: self.sflow_agent,
+            },
         }
     }
 
@@ -443,6 +461,7 @@ Examples:
   thalweg probe office.pcapng --export ipfix://192.0.2.1:4739  to a collector
   thalweg probe office.pcapng --export kafka://192.0.2.1:9092/flows?format=protobuf    to Kafka (cargo feature `kafka`)
   thalweg probe office.pcapng --export clickhouse://192.0.2.1:8123/flows               to ClickHouse
+  thalweg probe --interface eth1 --export sflow://192.0.2.1    samples to a collector of sFlow
   thalweg probe big.pcap --readers 1 --workers 2               one reader, two workers
   thalweg probe big.pcap --model chain --workers 2             the same in a line, as in ffProbe
   thalweg probe big.pcap --pipelines 2 --readers 1 --workers 1 two pipelines of 1R+1W
