@@ -15,6 +15,8 @@ struct Collected {
     bytes: u64,
     vlans: usize,
     inputs: Vec<Interface>,
+    /// Of the first sample in each datagram: how many came before, its sequence number, pool and drops.
+    counted: Vec<(usize, [u32; 3])>,
 }
 
 /// Runs a probe with a collector of sFlow, which checks that every datagram is whole and none is missing.
@@ -34,6 +36,9 @@ fn collected(options: ProbeOptions, rate: u32) -> (ProbeSummary, Collected) {
                     return all;
                 }
                 assert!(bytes <= DATAGRAM_BYTES_MAX);
+                // Behind the datagram's header of 28 bytes, and the sample's kind and length.
+                let word = |at: usize| u32::from_be_bytes(*datagram[at..].first_chunk().unwrap());
+                all.counted.push((all.headers.len(), [word(36), word(52), word(56)]));
                 let (header, fault) = read(&datagram[..bytes], |_, sample| {
                     let Sample::Flow(sample) = sample else { panic!("{sample:?}") };
                     let header = sample.header.expect("a header");
@@ -65,13 +70,17 @@ fn one_in_one_is_every_packet() {
     let starts: Vec<&[u8]> = frames.clone().map(|frame| &frame[..frame.len().min(128)]).collect();
     assert!(all.headers == starts, "the same packets in the same order");
     assert_eq!(all.bytes, frames.map(|frame| frame.len() as u64).sum::<u64>());
-    assert!(all.vlans > 0);
+    assert!(all.vlans > 0 && all.inputs.iter().all(|input| *input == all.inputs[0]));
+    for (before, words) in all.counted {
+        let number = before as u32 + 1;
+        assert_eq!(words, [number, number, 0], "each packet is in the pool, and is a sample");
+    }
     let outlet = summary.outlets.last().expect("the summary has the collector");
     assert_eq!((outlet.records, outlet.bytes, outlet.lost.len()), (starts.len() as u64, all.bytes, 0));
 }
 
 #[test]
-fn the_sampled_packets_are_those_of_a_slow_twin() {
+fn the_sampled_packets_are_those_of_a_slow_reference() {
     let traffic = Traffic::mixed(20_000, 300, 2);
     let (_folder, capture, lines) = folder(&traffic);
     let (_, all) = collected(options(&capture, &lines), 50);
@@ -107,6 +116,9 @@ fn workers_share_the_pool() {
         assert!((all.headers.len() as f64 - mean).abs() < 6.0 * mean.sqrt(), "{}", all.headers.len());
         let outlet = summary.outlets.last().expect("the summary has the collector");
         assert_eq!(outlet.records, all.headers.len() as u64);
+        let (_, [_, pool, drops]) = all.counted[all.counted.len() - 1];
+        let seen = traffic.frames.len() as u32;
+        assert!(drops == 0 && pool <= seen && pool > seen / 4 * 3, "{pool} of {seen}");
     }
 }
 
