@@ -41,7 +41,7 @@ pub(crate) fn run(args: &DemoArgs, format: Format) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::Run(format!("cannot prepare the demonstration: {error}"));
     let folder = tempfile::Builder::new().prefix("thalweg-demo-").tempdir().map_err(failed)?;
     // Outside the range that the system gives to connections: one of those could take it before the router does.
-    let own = 10_000 + (process::id() % 10_000) as u16 * 2;
+    let own = u16::try_from(10_000 + process::id() % 10_000 * 2).map_err(io::Error::other).map_err(failed)?;
     let web = free_port(&[args.port, own, 0]).map_err(failed)?;
     let bgp = free_port(&[own + 1, 0]).map_err(failed)?;
     let config = prepare(&folder, web, bgp).map_err(failed)?;

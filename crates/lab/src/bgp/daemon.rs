@@ -165,9 +165,7 @@ impl Daemon {
         let end = Instant::now() + START_WAIT;
         loop {
             // From an address that no configured neighbor has: the daemon refuses it, not the kernel.
-            let accepts = TcpStream::connect_timeout(&self.address, Duration::from_millis(200)).is_ok();
-            // Another program may have taken the port: then the daemon ends before it answers.
-            if accepts && self.ask("show status", &[]).is_ok() {
+            if TcpStream::connect_timeout(&self.address, Duration::from_millis(200)).is_ok() {
                 return Ok(());
             }
             let ended = !matches!(self.child.try_wait(), Ok(None));
