@@ -1,6 +1,6 @@
 //! The types that every crate shares: packets in chunks, drop reasons, hashes that assign flows to shards,
-//! prefixes, tables bounded by age, seeded randomness, limits for repeated log lines, calls that signals end, names
-//! from outside ([`Name`]), and enums with a word for each value ([`words!`]).
+//! prefixes, tables bounded by age, seeded randomness, limits for repeated log lines, ports to try, calls that
+//! signals end, names from outside ([`Name`]), and enums with a word for each value ([`words!`]).
 //!
 //! Data flows through Thalweg as [`Chunk`]s. A source cuts its input into chunks of consecutive packets. The
 //! bytes of a chunk stay where the source put them, in one [`Slab`], until the sink has written them. A
@@ -16,6 +16,7 @@ mod aged;
 mod aged_sets;
 mod chunk;
 mod exclusive;
+mod free_ports;
 mod hash;
 mod interrupted;
 mod memory;
@@ -35,6 +36,7 @@ pub use chunk::{
     Translated,
 };
 pub use exclusive::{Exclusion, Exclusive, OneThread};
+pub use free_ports::free_port_candidates;
 pub use hash::{mix64, symmetric_flow_hash};
 pub use interrupted::uninterrupted;
 pub use memory::{HUGE_PAGE, Refused, ZeroedMemory, prefer_huge_pages, prefetch, prefetch_all, prefetch_at};

@@ -62,26 +62,33 @@ pub(crate) fn begin(server: &ControlServer, stop: &Arc<AtomicBool>) -> io::Resul
 
 /// How often the thread looks whether the router stops.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Within this, each of the threads that wake once a second has done so.
+const TURN_MAX: Duration = Duration::from_millis(1500);
 
 fn watch(server: &ControlServer, stop: &AtomicBool, limit: Duration) {
-    let mut before = threads();
-    let mut asked = Instant::now();
+    let period = TURN_MAX.max(limit / 2);
+    let (mut before, mut asked) = (threads(), Instant::now());
+    let (mut judged, mut stuck_now) = (asked, None);
     while !stop.load(Ordering::Acquire) {
         thread::sleep(LOOK_EVERY.min(limit / 4));
+        if judged.elapsed() >= period {
+            judged = Instant::now();
+            let now = threads();
+            stuck_now = stuck(&before, &now).map(str::to_owned);
+            before = now;
+        }
         if asked.elapsed() < limit / 2 {
             continue;
         }
         asked = Instant::now();
         // If a part of the router does not answer, this does not return.
         drop(server.status());
-        let now = threads();
-        match stuck(&before, &now) {
+        match &stuck_now {
             Some(thread) => {
-                tracing::error!(thread, "has not run for {} s: the watchdog is not fed", limit.as_secs() / 2)
+                tracing::error!(thread, "has not run for {period:?}: the watchdog is not fed")
             }
             None => notify("WATCHDOG=1"),
         }
-        before = now;
     }
 }
 

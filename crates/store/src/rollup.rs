@@ -294,25 +294,23 @@ fn summed(view: &View, options: RollupOptions, done: &mut RolledUp) -> Result<Ve
                 }
                 sums.entry(Kept::of(&record, step_ns, options.hosts)).or_default().add(Amounts::of(&record));
                 if sums.len() >= options.rows_max.saturating_mul(2) {
-                    keep_largest(&mut sums, options.rows_max)?;
+                    done.records_in_rest += keep_largest(&mut sums, options.rows_max)?;
                 }
             }
         }
     }
-    keep_largest(&mut sums, options.rows_max)?;
-    let rest = sums.iter().filter(|(kept, _)| **kept == kept.rest());
-    done.records_in_rest += rest.map(|(_, amounts)| amounts.records).sum::<u64>();
+    done.records_in_rest += keep_largest(&mut sums, options.rows_max)?;
     let mut rows: Vec<FlowRecord> = sums.iter().map(|(kept, amounts)| kept.row(*amounts, step_ns)).collect();
     rows.sort_by_key(|row| (row.counters.last_ns, row.key));
     Ok(rows)
 }
 
-/// Sums the smallest rows beyond so many without addresses and ASes. So what a large row has is exact, unless it was
-/// among the smallest when memory was full.
-fn keep_largest(sums: &mut Rows, rows_max: usize) -> Result<(), StoreError> {
+/// Sums the smallest rows beyond so many without addresses and ASes, and returns how many records have lost these. So
+/// what a large row has is exact, unless it was among the smallest when memory was full.
+fn keep_largest(sums: &mut Rows, rows_max: usize) -> Result<u64, StoreError> {
     let surplus = sums.len().saturating_sub(rows_max);
+    let Some(last) = surplus.checked_sub(1) else { return Ok(0) };
     let mut sizes: Vec<u64> = sums.iter().map(|(kept, amounts)| kept.size(amounts)).collect();
-    let Some(last) = surplus.checked_sub(1) else { return Ok(()) };
     let (smaller, size, _) = sizes.select_nth_unstable(last);
     let size = *size;
     let mut of_this_size = surplus - smaller.iter().filter(|smaller| **smaller < size).count();
@@ -323,15 +321,18 @@ fn keep_largest(sums: &mut Rows, rows_max: usize) -> Result<(), StoreError> {
         this < size || is_last
     };
     let small: Vec<(Kept, Amounts)> = sums.extract_if(is_small).collect();
+    let mut moved = 0;
     for (kept, amounts) in small {
-        sums.entry(kept.rest()).or_default().add(amounts);
+        let rest = kept.rest();
+        moved += if kept == rest { 0 } else { amounts.records };
+        sums.entry(rest).or_default().add(amounts);
     }
     // Exporters and interfaces are few; if not, memory has an end here, too.
     if sums.iter().filter(|(kept, _)| **kept == kept.rest()).count() > rows_max {
         let what = "an hour has too many exporters and interfaces for a rollup; give more rows";
         return Err(StoreError::Query(what.to_owned()));
     }
-    Ok(())
+    Ok(moved)
 }
 
 #[cfg(test)]

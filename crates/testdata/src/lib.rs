@@ -11,9 +11,9 @@ mod datagrams;
 use std::io::{self, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
 pub use datagrams::{Datagram, datagrams};
+use thalweg_base::free_port_candidates;
 pub use thalweg_base::uninterrupted;
 
 /// The path of a file or folder of test data, if it exists. `path` is relative to the data's root.
@@ -36,23 +36,12 @@ pub fn skipped(why: &str) {
 }
 
 /// A port of loopback that nobody uses, for TCP and UDP.
-///
-/// It is outside the range the system assigns from: an assigned port would be free again before the program under
-/// test binds it, and any connection of another test could take it. Processes begin at different ports.
 pub fn free_port() -> u16 {
-    const FIRST: u16 = 10_000;
-    const COUNT: u16 = 20_000;
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let first = std::process::id().wrapping_mul(97);
-    let mut candidates = (0..COUNT).filter_map(|_| {
-        let number = first.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % u32::from(COUNT);
-        u16::try_from(number).ok().map(|number| FIRST + number)
-    });
     let is_free = |port: &u16| {
         let at = ("127.0.0.1", *port);
         TcpListener::bind(at).is_ok() && UdpSocket::bind(at).is_ok()
     };
-    candidates.find(is_free).expect("a port is free")
+    free_port_candidates().find(is_free).expect("a port is free")
 }
 
 /// Enlarges a socket's receive buffer, so that it keeps datagrams while a busy machine delays the reader. Only

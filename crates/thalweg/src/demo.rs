@@ -9,10 +9,10 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{self, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use tempfile::TempDir;
 use thalweg_base::{IpPrefix, Prefix};
 use thalweg_exec::ModelKind;
 use thalweg_lab::bgp::client::{Client, ClientConfig, ClientError, Speaker};
+use thalweg_lab::bgp::daemon::free_address;
 use thalweg_lab::bgp::message::Stream;
 use thalweg_lab::bgp::table::{Neighbors, Packing, PathKind, Table};
 use thalweg_lab::workload::prefixes;
@@ -40,10 +41,7 @@ const BGP: &str = "127.0.0.1:1790";
 pub(crate) fn run(args: &DemoArgs, format: Format) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::Run(format!("cannot prepare the demonstration: {error}"));
     let folder = tempfile::Builder::new().prefix("thalweg-demo-").tempdir().map_err(failed)?;
-    // Outside the range that the system gives to connections: one of those could take it before the router does.
-    let own = u16::try_from(10_000 + process::id() % 10_000 * 2).map_err(io::Error::other).map_err(failed)?;
-    let web = free_port(&[args.port, own, 0]).map_err(failed)?;
-    let bgp = free_port(&[own + 1, 0]).map_err(failed)?;
+    let (web, bgp) = (free_address(Some(args.port)).map_err(failed)?, free_address(None).map_err(failed)?);
     let config = prepare(&folder, web, bgp).map_err(failed)?;
     let url = format!("http://{web}/");
     let socket = folder.path().join("thalweg.sock");
@@ -87,13 +85,6 @@ fn announce(web: SocketAddr, socket: &Path, text: &str, url: Option<&str>) {
     if let Some(url) = url {
         open(url);
     }
-}
-
-/// The first of these ports of loopback that nobody has; 0 is any.
-fn free_port(wanted: &[u16]) -> io::Result<SocketAddr> {
-    let of = |port: &u16| SocketAddr::from((Ipv4Addr::LOCALHOST, *port));
-    let addresses: Vec<SocketAddr> = wanted.iter().map(of).collect();
-    TcpListener::bind(&*addresses)?.local_addr()
 }
 
 /// Writes the router's files, and returns where its configuration is.

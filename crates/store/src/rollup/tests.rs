@@ -180,14 +180,14 @@ fn the_largest_rows_are_kept() {
     // Of 20 rows of equal size some must go.
     let size = |n: u8| u64::from(n.clamp(50, 69));
     let mut sums: Rows = (1..=100).map(|n| (kept(n), amounts(size(n)))).collect();
-    keep_largest(&mut sums, 40).unwrap();
+    assert_eq!(keep_largest(&mut sums, 40).unwrap(), 60);
     let rest = sums.remove(&kept(1).rest()).unwrap();
     assert_eq!((rest.records, sums.len()), (60, 40));
     assert!(sums.values().all(|row| row.forward.1 >= 60), "{:?}", sums.values().collect::<Vec<_>>());
     let bytes: u64 = sums.values().map(|row| row.forward.1).sum();
     assert_eq!(bytes + rest.forward.1, (1..=100).map(size).sum::<u64>());
     let before = sums.len();
-    keep_largest(&mut sums, 40).unwrap();
+    assert_eq!(keep_largest(&mut sums, 40).unwrap(), 0);
     assert_eq!(sums.len(), before, "there is room");
 }
 

@@ -9,6 +9,8 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use thalweg_base::uninterrupted;
+
 use crate::router::{Router, free_port, speaker};
 use crate::web::Process;
 
@@ -21,7 +23,7 @@ struct Manager(UnixDatagram);
 impl Manager {
     fn next(&self) -> String {
         let mut buffer = [0; 512];
-        let length = self.0.recv(&mut buffer).expect("the router says something in time");
+        let length = uninterrupted(|| self.0.recv(&mut buffer)).expect("the router says something in time");
         String::from_utf8_lossy(&buffer[..length]).into_owned()
     }
 
@@ -52,7 +54,7 @@ fn the_service_manager_is_told() {
     assert!(status.success() && !log.contains("watchdog"), "{log}");
     assert_eq!(manager.next_state(), "STOPPING=1");
     manager.0.set_nonblocking(true).expect("it is a socket");
-    let rest = manager.0.recv(&mut [0; 8]).expect_err("nothing follows");
+    let rest = uninterrupted(|| manager.0.recv(&mut [0; 8])).expect_err("nothing follows");
     assert_eq!(rest.kind(), ErrorKind::WouldBlock);
 }
 
@@ -130,7 +132,7 @@ fn is_started_again(stopped: Option<&str>) -> bool {
         }
     }
     manager.0.set_read_timeout(Some(WATCHDOG)).expect("it is a time");
-    let fed = (0..STILL_FED).take_while(|_| manager.0.recv(&mut [0; 64]).is_ok()).count();
+    let fed = (0..STILL_FED).take_while(|_| uninterrupted(|| manager.0.recv(&mut [0; 64])).is_ok()).count();
     assert!(fed < STILL_FED, "{stopped:?} is stopped, and the watchdog is fed:\n{}", router.log());
     // Who holds a thread holds the end of its process, too.
     drop(held);

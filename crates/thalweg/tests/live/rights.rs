@@ -7,6 +7,8 @@ use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::time::Duration;
 
+use thalweg_base::uninterrupted;
+
 use crate::site::{GUEST, OFFICE, OUTSIDE, Router, Site, eventually};
 
 fn config(driver: &str) -> String {
@@ -115,8 +117,8 @@ fn the_watchdog_is_fed_without_packets() {
         let router = site.run_by(&program, &config("auto"), &["--model", model, "--workers", workers]);
         for expected in ["READY=1", "WATCHDOG=1", "WATCHDOG=1"] {
             let mut buffer = [0; 64];
-            let length =
-                manager.recv(&mut buffer).unwrap_or_else(|error| panic!("{model}, {expected}: {error}"));
+            let length = uninterrupted(|| manager.recv(&mut buffer))
+                .unwrap_or_else(|error| panic!("{model}, {expected}: {error}"));
             assert_eq!(&buffer[..length], expected.as_bytes(), "{model}");
         }
         drop(router);

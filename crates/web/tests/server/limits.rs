@@ -7,6 +7,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use thalweg_base::uninterrupted;
+
 use crate::client::{ask, connect, connect_as, get, read, request};
 use crate::router::{Fixture, PREFIXES, samples_of};
 
@@ -113,7 +115,7 @@ fn half_open_connections_move_nothing() {
     // its end is its time for a head, which is as long as a client may take between two questions: so ask meanwhile.
     let last = held.pop_back().expect("the last");
     last.set_read_timeout(Some(Duration::from_secs(1))).expect("a timeout");
-    while last.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
+    while uninterrupted(|| last.peek(&mut [0])).is_err_and(|error| error.kind() == ErrorKind::WouldBlock) {
         assert_eq!(status(), 200);
     }
     let refused = read(&mut BufReader::new(last));
