@@ -198,8 +198,8 @@ impl BarChart {
 
 /// A label as it stands beside its bars, divided at a space so that the first line is as long as fits.
 fn in_lines(label: &str) -> Vec<&str> {
-    let two = label.match_indices(' ').map(|(at, _)| label.split_at(at));
-    let fits = two.filter(|(first, _)| text_width(first) <= LABEL_MAX).next_back();
+    let mut two = label.match_indices(' ').map(|(at, _)| label.split_at(at));
+    let fits = two.rfind(|(first, _)| text_width(first) <= LABEL_MAX);
     match fits {
         Some((first, rest)) if text_width(label) > LABEL_MAX => vec![first, rest.trim_start()],
         _ => vec![label],
