@@ -91,7 +91,7 @@ use super::link::LinkFacts;
 use super::membership::Promiscuous;
 use super::{Port, PortFacts, PortRx, VirtualMacs, is_for};
 use crate::kernel::XdpAttachment;
-pub(super) use bpf::{Link, drop_at_ingress};
+pub(super) use bpf::{Filter, Link, at_ingress};
 use bpf::{Program, SocketMap};
 pub use driver::AfXdp;
 use interface::Interface;
@@ -444,7 +444,7 @@ impl<'a> Setup<'a> {
         };
         let name = bpf::program_name(found.program);
         let link = bpf::link_of(index, found.program);
-        let is_ours = name.as_deref() == Some(bpf::PROGRAM_NAME);
+        let is_ours = name.as_deref() == Some(bpf::XDP.name);
         // A program without a link outlived its process. Ours never do, but removing one of ours is harmless.
         if is_ours && link.is_none() && matches!(found.remove(index), Ok(Ok(()))) {
             return Ok(());

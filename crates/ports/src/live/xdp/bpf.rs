@@ -10,11 +10,9 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use super::assembler::Register::R0;
-use super::assembler::{Assembler, Slot};
-
-/// The name of our programs, as `bpftool` and `ip -details link` show it.
-pub(super) const PROGRAM_NAME: &str = "thalweg_xdp";
+use super::assembler::Slot;
+use super::offload::{self, OffloadMaps};
+use crate::socket_option;
 
 // Commands and constants of linux/bpf.h and linux/if_link.h.
 const MAP_CREATE: libc::c_int = 0;
@@ -31,17 +29,21 @@ const F_XDP_HAS_FRAGS: u32 = 1 << 5;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
-/// Where the kernel runs a program: the program's type, and that of its links.
+/// Where the kernel runs a program: the program's type, that of its links, and the name of our program there, as
+/// `bpftool` and `ip -details link` show it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hook {
     program_type: u32,
     link_type: u32,
+    pub(super) name: &'static str,
 }
 
 /// In the driver, or generically behind it.
-pub(super) const XDP: Hook = Hook { program_type: 6, link_type: 37 };
+pub(super) const XDP: Hook = Hook { program_type: 6, link_type: 37, name: "thalweg_xdp" };
 /// Traffic control at the interface's ingress, behind its packet sockets (tcx, Linux 6.6).
-const INGRESS: Hook = Hook { program_type: 3, link_type: 46 };
+const INGRESS: Hook = Hook { program_type: 3, link_type: 46, name: "thalweg_ingress" };
+/// In front of a socket's queue.
+const FILTER: Hook = Hook { program_type: 1, link_type: 0, name: "thalweg_filter" };
 
 /// How many links of the system are searched for the one on an interface.
 const LINKS_MAX: usize = 10_000;
@@ -253,7 +255,7 @@ impl Program {
             log_buf: if log.is_empty() { 0 } else { log.as_mut_ptr().expose_provenance() as u64 },
             kern_version: 0,
             prog_flags: if fragments { F_XDP_HAS_FRAGS } else { 0 },
-            prog_name: name(PROGRAM_NAME),
+            prog_name: name(hook.name),
             prog_ifindex: 0,
             expected_attach_type: hook.link_type,
         };
@@ -344,12 +346,23 @@ pub(super) fn link_of(interface: u32, program: u32) -> Option<u32> {
     None
 }
 
-/// Attaches a program that drops every packet to the ingress of an interface, behind its packet sockets (tcx). It
-/// stays as long as the link.
-pub(in crate::live) fn drop_at_ingress(interface: u32) -> io::Result<Link> {
-    const TC_ACT_SHOT: i32 = 2;
-    let mut program = Assembler::default();
-    program.set(R0, TC_ACT_SHOT);
-    program.exit();
-    Program::load(INGRESS, &program.finish(), false)?.link(interface, INGRESS, 0)
+/// Attaches a program to the ingress of an interface, behind its packet sockets (tcx), that stays as long as the link.
+/// It drops every packet, except those of the flows in `maps` that the sockets' filter leaves to it.
+pub(in crate::live) fn at_ingress(interface: u32, maps: Option<&OffloadMaps>) -> io::Result<Link> {
+    Program::load(INGRESS, &offload::ingress(maps), false)?.link(interface, INGRESS, 0)
+}
+
+/// The filter of packet sockets in front of that program.
+#[derive(Debug)]
+pub(in crate::live) struct Filter(Program);
+
+impl Filter {
+    pub(in crate::live) fn load(maps: &OffloadMaps) -> io::Result<Self> {
+        Program::load(FILTER, &offload::filter(maps), false).map(Self)
+    }
+
+    pub(in crate::live) fn attach(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let Program(program) = &self.0;
+        socket_option::set_int(socket, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, program.as_raw_fd())
+    }
 }
