@@ -277,9 +277,10 @@ fn check_lease(a: &mut Assembler, maps: &OffloadMaps, unknown: Label) {
     a.load(Width::U32, R2, R1, 4);
     a.load(Width::U32, R3, R9, offset::UNTIL_EPOCH);
     a.jump_if_greater(R2, R3, unknown);
-    for (width, at) in [(Width::U32, 0), (Width::U16, 4)] {
-        a.load(width, R2, R1, 8 + at);
-        a.load(width, R3, R7, at);
+    // A copy of the frame has them at no multiple of four.
+    for at in [0, 2, 4] {
+        a.load(Width::U16, R2, R1, 8 + at);
+        a.load(Width::U16, R3, R7, at);
         a.jump_unless_same(R2, R3, unknown);
     }
 }

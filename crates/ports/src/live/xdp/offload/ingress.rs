@@ -26,12 +26,14 @@ const STACK_NOTE: i16 = -64;
 /// The number of the note, 0.
 const STACK_NUMBER: i16 = -72;
 const STACK_PACKETS: i16 = -80;
-const STACK_HEAD: i16 = STACK_PACKETS - HEAD_ROOM as i16;
+const STACK_COPY: i16 = STACK_PACKETS - COPY_BYTES as i16;
+/// Where the frame begins in it: so its addresses are at multiples of four, as on the stack they must be.
+const STACK_HEAD: i16 = STACK_COPY + 2;
 
 /// The longest head: IPv6 and TCP without options.
 const HEAD_BYTES: i32 = emit::TRANSPORT_V6 + emit::TCP_BYTES;
-/// In whole words.
-const HEAD_ROOM: i32 = 80;
+/// Room for it, in whole words.
+const COPY_BYTES: i32 = 80;
 /// The shortest: IPv4 and UDP.
 const HEAD_MIN: i32 = emit::TRANSPORT_V4 + emit::UDP_BYTES;
 
@@ -124,8 +126,8 @@ fn copy_head(a: &mut Assembler, unknown: Label) {
     a.load(Width::U32, R8, R6, buffer::LENGTH);
     a.jump_if_less(R8, HEAD_MIN as u32, unknown);
     a.set(R1, 0);
-    for word in 0..HEAD_ROOM / 8 {
-        a.store(Width::U64, R10, STACK_HEAD + word as i16 * 8, R1);
+    for word in 0..COPY_BYTES / 8 {
+        a.store(Width::U64, R10, STACK_COPY + word as i16 * 8, R1);
     }
     load_head_bytes(a, R4);
     a.copy(R1, R6);

@@ -85,7 +85,7 @@ fn the_kernel_forwards(open: impl Fn(Arc<Offload>) -> Port, mode: &str) {
     let offload = Arc::new(Offload::create(&OffloadOptions { flows: 1024, ports: 3 }).unwrap());
     offload.set_lease(LEASE);
     let mut port = open(offload.clone());
-    assert_eq!(port.facts.mode, mode);
+    assert_eq!(port.facts.mode, mode, "{:?}", port.facts.why_not_better);
     let mac = port.facts.mac;
     let packet = |payload: usize| {
         let mut frame = datagram([192, 0, 2, 1], 5000, 42 + payload);
