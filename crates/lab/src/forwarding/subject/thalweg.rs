@@ -26,7 +26,7 @@ use std::process::Child;
 /// Its name in results.
 pub const NAME: &str = "thalweg";
 /// Ways to the interfaces. `+offload` leaves known flows to a program in the kernel.
-pub const DRIVERS: [&str; 4] = ["af_packet", "af_packet+offload", "af_xdp", "af_xdp+offload"];
+pub const DRIVERS: [&str; 4] = ["af_packet", "af_xdp", "af_packet+offload", "af_xdp+offload"];
 /// The ends of drivers' names, and what they add to a port's configuration.
 const MODES: [(&str, &str); 2] = [("+offload", "offload = true\n"), ("+generic", "xdp_mode = \"generic\"\n")];
 /// Execution models that run on live ports.

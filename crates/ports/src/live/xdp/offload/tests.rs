@@ -11,6 +11,8 @@ use super::super::assembler::interpreter::{End, Machine, Values};
 use super::super::program::program;
 use super::*;
 
+mod ingress;
+
 const FLOWS_V4: i32 = 11;
 const FLOWS_V6: i32 = 14;
 const STATE: i32 = 12;
@@ -127,7 +129,14 @@ fn machine(frame: &[u8], installed: Option<(&FlowKey, &FlowAction)>) -> Machine 
     }
     let counts = (0..=LOST).map(|port| (port.to_ne_bytes().to_vec(), vec![0; 16])).collect();
     let states = HashMap::from([(vec![0; 4], state.bytes().to_vec())]);
-    let maps = HashMap::from([(FLOWS_V4, flows_v4), (FLOWS_V6, flows_v6), (STATE, states), (COUNTS, counts)]);
+    let notes = HashMap::from([(vec![0; 4], vec![0; NOTE_BYTES as usize])]);
+    let maps = HashMap::from([
+        (FLOWS_V4, flows_v4),
+        (FLOWS_V6, flows_v6),
+        (STATE, states),
+        (COUNTS, counts),
+        (NOTES, notes),
+    ]);
     Machine { frame: frame.to_vec(), maps, ..Machine::default() }
 }
 
@@ -136,7 +145,11 @@ fn slots() -> Vec<super::super::assembler::Slot> {
 }
 
 fn slots_that_need(needs_finished_checksums: bool) -> Vec<super::super::assembler::Slot> {
-    let maps = OffloadMaps {
+    program(7, Some(&maps(needs_finished_checksums)))
+}
+
+fn maps(needs_finished_checksums: bool) -> OffloadMaps {
+    OffloadMaps {
         flows_v4: FLOWS_V4,
         flows_v6: FLOWS_V6,
         state: STATE,
@@ -144,8 +157,7 @@ fn slots_that_need(needs_finished_checksums: bool) -> Vec<super::super::assemble
         lost_at: LOST,
         notes: NOTES,
         needs_finished_checksums,
-    };
-    program(7, Some(&maps))
+    }
 }
 
 const UP: End = End::ToSocket { map: 7, queue: 0 };
