@@ -72,6 +72,9 @@ impl Scanned {
             "cached_records": self.cached_records,
             "sampled": self.sampled,
             "sampling_unknown": self.sampling_unknown,
+            "rollup_step_s": self.rolled.step_s,
+            "hours_coarse": self.rolled.hours_coarse,
+            "hours_missing": self.rolled.hours_missing,
             "skipped": self.skipped.to_json(),
         })
     }

@@ -11,7 +11,7 @@ use thalweg_store::live::Writing;
 use thalweg_store::query::clickhouse::Table;
 use thalweg_store::query::received::{self, Object};
 use thalweg_store::query::{Graph, Key, Lines, Metric, Query, Scanned, Top, graph, list, reversed, top};
-use thalweg_store::{StoreError, Summary, View, Window};
+use thalweg_store::{Filter, Needs, Step, StoreError, Summary, View, Window};
 use thalweg_text::calendar::{SECOND_NS, format_time};
 use thalweg_text::units::counted;
 
@@ -58,7 +58,7 @@ impl<'a> Answerer<'a> {
         let query = query(which)?;
         match self {
             Self::Datasets(args) => {
-                let (query, view, writing) = records(args, which, query)?;
+                let (query, view, writing) = records(args, question, query, Step::None)?;
                 Ok((top(&view, &query, keys, by, count).map_err(failed)?, writing))
             }
             Self::Router(server) => {
@@ -84,7 +84,7 @@ impl<'a> Answerer<'a> {
         let (query, lines) = (query(which)?, Lines::Largest(count));
         match self {
             Self::Datasets(args) => {
-                let (query, view, writing) = records(args, which, query)?;
+                let (query, view, writing) = records(args, question, query, Step::Of(step_ns))?;
                 let answer = graph(&view, &query, keys, by, lines, step_ns).map_err(failed)?;
                 let below = both.then(|| reversed(&view, &query, keys, by, &answer));
                 Ok((answer, below.transpose().map_err(failed)?, writing))
@@ -117,7 +117,7 @@ impl<'a> Answerer<'a> {
         let query = query(which)?;
         let records = match self {
             Self::Datasets(args) => {
-                let (query, view, writing) = records(args, which, query)?;
+                let (query, view, writing) = records(args, question, query, Step::Records)?;
                 let (records, scanned) = list(&view, &query, count).map_err(failed)?;
                 return Ok((records, scanned, writing));
             }
@@ -145,7 +145,9 @@ impl<'a> Answerer<'a> {
     pub(super) fn summary(&self) -> Result<(Summary, Vec<Writing>), Failure> {
         let summary = match self {
             Self::Datasets(args) => {
-                let (view, writing) = writer::view(args, Window::ALL)?;
+                let all = Query::new(Window::ALL, Filter::default());
+                let needs = Needs { query: &all, keys: &[], step: Step::Records, live: true, rollups: false };
+                let (view, writing) = writer::view(args, &needs)?;
                 return Ok((view.summary(), writing));
             }
             Self::Router(server) => Summary::from_json(&document(server, "stats", &[])?),
@@ -174,10 +176,16 @@ impl<'a> Answerer<'a> {
 /// The records of a query, and the query as it is asked of them.
 fn records(
     args: &FlowsArgs,
-    which: &FlowsWhichArgs,
+    question: &Question<'_>,
     query: Query,
+    step: Step,
 ) -> Result<(Query, View, Vec<Writing>), Failure> {
-    let (view, writing) = writer::view(args, query.window)?;
+    let which = question.which;
+    // Sums do not tell flows apart.
+    let step = if which.dedup { Step::Records } else { step };
+    let rollups = !which.no_rollups;
+    let needs = Needs { query: &query, keys: question.keys, step, live: true, rollups };
+    let (view, writing) = writer::view(args, &needs)?;
     if !which.dedup {
         return Ok((query, view, writing));
     }
@@ -216,7 +224,7 @@ fn parameters(question: &Question<'_>) -> Vec<(&'static str, String)> {
     parameters.extend(which.last.map(|span| ("last", seconds(span))));
     parameters.extend(which.from.map(|time| ("from", format_time(time))));
     parameters.extend(which.to.map(|time| ("to", format_time(time))));
-    let flags = [("raw", which.raw), ("dedup", which.dedup)];
+    let flags = [("raw", which.raw), ("dedup", which.dedup), ("no_rollups", which.no_rollups)];
     parameters
         .extend(flags.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| (name, "1".to_owned())));
     parameters
