@@ -212,7 +212,21 @@ pub struct Summary {
     pub cached_records: u64,
     /// First and last end of a flow, in nanoseconds since the epoch.
     pub span_ns: Option<(u64, u64)>,
+    /// Sums of records, by their step; see [`Dataset::add_rollups`].
+    pub rollups: Vec<RollupSummary>,
     pub skipped: Skipped,
+}
+
+/// Sums of one step in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RollupSummary {
+    pub step_s: u64,
+    /// One for each hour of a writer.
+    pub files: u64,
+    pub rows: u64,
+    pub bytes: u64,
+    /// First and last end of a flow.
+    pub span_ns: (u64, u64),
 }
 
 /// Datasets opened for reading, as one.

@@ -36,7 +36,7 @@ mod testing;
 pub mod upkeep;
 pub mod writer;
 
-pub use dataset::{Dataset, Rolled, Skipped, Summary, View, Window};
+pub use dataset::{Dataset, Rolled, RollupSummary, Skipped, Summary, View, Window};
 pub use error::StoreError;
 pub use filter::{Filter, FilterError};
 pub use notify::{Notify, Severity, Trouble};

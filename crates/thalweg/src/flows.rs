@@ -12,7 +12,9 @@ use std::net::{IpAddr, ToSocketAddrs};
 use serde_json::json;
 use thalweg_ports::live::wall_ns;
 use thalweg_store::query::{Graph, Key, KeyValue, Metric, Query, Scanned, Series, Sums, Top};
-use thalweg_store::{Filter, Recovery, Rolled, Skipped, StoreError, Upkeep, Window, Writer, WriterOptions};
+use thalweg_store::{
+    Filter, Recovery, Rolled, RollupSummary, Skipped, StoreError, Upkeep, Window, Writer, WriterOptions,
+};
 use thalweg_text::calendar::{SECOND_NS, format_time};
 use thalweg_text::units::{Unit, count, counted, share};
 
@@ -205,7 +207,7 @@ fn print_scanned(scanned: &Scanned, raw: bool) {
 /// Says which part of an answer is of sums.
 fn report_rolled(rolled: &Rolled) {
     let mut err = std::io::stderr();
-    let of = if rolled.step_s == 3600 { "hours" } else { "minutes" };
+    let of = step_name(rolled.step_s);
     if rolled.hours_coarse > 0 {
         let hours = counted(rolled.hours_coarse, "hour");
         let _ = writeln!(
@@ -395,10 +397,25 @@ fn run_stats(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
     ];
     let rows = rows.into_iter().filter(|(name, _)| is_known(name));
     let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
+    let rows = rows.chain(summary.rollups.iter().flat_map(rollup_rows));
     print(&table(&["dataset", &args.place()], &[1], rows))?;
     report_writing(&writing);
     report_skipped(&summary.skipped);
     complete(&summary.skipped)
+}
+
+/// What `stats` says of sums.
+fn rollup_rows(rollup: &RollupSummary) -> [Vec<String>; 4] {
+    let what = format!("sums by {}", step_name(rollup.step_s));
+    let values =
+        [("files", count(rollup.files)), ("rows", count(rollup.rows)), ("bytes", count(rollup.bytes))];
+    let [files, rows, bytes] = values.map(|(name, value)| vec![format!("{what}: {name}"), value]);
+    [files, rows, bytes, vec![format!("{what}: from"), format_time(rollup.span_ns.0)]]
+}
+
+/// What the steps of sums are called.
+fn step_name(step_s: u64) -> &'static str {
+    if step_s == 3600 { "hours" } else { "minutes" }
 }
 
 fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), Failure> {

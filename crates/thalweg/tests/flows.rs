@@ -261,6 +261,14 @@ fn sums_answer_when_records_are_gone_and_say_so() {
     assert_eq!((&removed["rollups_made"], &removed["records_expired"]), (&Value::from(0), &Value::from(100)));
     let (of_sums, _) = ask(&["top", "src", "-n", "3", "udp"]);
     assert_eq!(of_sums["rows"], of_records["rows"]);
+    let (stats, _) = ask(&["stats"]);
+    let steps =
+        stats["rollups"].as_array().unwrap().iter().map(|rollup| (&rollup["step_s"], &rollup["files"]));
+    assert_eq!(
+        steps.collect::<Vec<_>>(),
+        [(&Value::from(60), &Value::from(2)), (&Value::from(3600), &Value::from(2))]
+    );
+    assert!(text(&flows(folder.path(), &["stats"])).contains("sums by hours: files"));
     let (fine, notes) = ask(&["graph", "--step", "10s"]);
     assert_eq!(
         (&fine["scanned"]["hours_coarse"], &fine["total"]["flows"]),

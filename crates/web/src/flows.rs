@@ -118,7 +118,11 @@ impl Question {
             FlowsKind::List => self.list(&view, query, outlet)?,
             FlowsKind::Top => outlet.write(self.top(&view, query, &writing)?.to_string()),
             FlowsKind::Graph => outlet.write(self.graph(&view, query, &writing)?.to_string()),
-            FlowsKind::Stats => outlet.write(view.summary().to_json().to_string()),
+            FlowsKind::Stats => {
+                let mut summary = view.summary();
+                dataset.add_rollups(&mut summary).map_err(failed)?;
+                outlet.write(summary.to_json().to_string())
+            }
         };
         Ok(())
     }

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use thalweg_text::calendar::{SECOND_NS, format_time};
 
 use super::{Graph, Key, KeyValue, Scanned, Sums, Top};
-use crate::dataset::{Skipped, Summary};
+use crate::dataset::{RollupSummary, Skipped, Summary};
 use crate::live::Writing;
 
 impl Top {
@@ -94,7 +94,22 @@ impl Summary {
             "cached_records": self.cached_records,
             "from": span.as_ref().map(|span| &span[0]),
             "to": span.as_ref().map(|span| &span[1]),
+            "rollups": self.rollups.iter().map(RollupSummary::to_json).collect::<Vec<Value>>(),
             "skipped": self.skipped.to_json(),
+        })
+    }
+}
+
+impl RollupSummary {
+    fn to_json(&self) -> Value {
+        let (from, to) = self.span_ns;
+        json!({
+            "step_s": self.step_s,
+            "files": self.files,
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "from": format_time(from),
+            "to": format_time(to),
         })
     }
 }

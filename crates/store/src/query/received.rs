@@ -11,7 +11,7 @@ use thalweg_wire::MacAddr;
 
 use super::list::order;
 use super::{Graph, Key, KeyValue, Scanned, Series, Sums, Top, TopRow};
-use crate::dataset::{Rolled, Skipped, Summary};
+use crate::dataset::{Rolled, RollupSummary, Skipped, Summary};
 use crate::error::StoreError;
 use crate::live::{LiveFacts, Writing};
 
@@ -164,8 +164,30 @@ impl Summary {
             span_ns: (!is_empty)
                 .then(|| Ok::<_, StoreError>((time(answer, "from")?, time(answer, "to")?)))
                 .transpose()?,
+            rollups: RollupSummary::all_in_json(answer)?,
             skipped: Skipped::in_json(answer)?,
         })
+    }
+}
+
+impl RollupSummary {
+    /// None of a router of an earlier version.
+    fn all_in_json(answer: &Object) -> Result<Vec<Self>, StoreError> {
+        if !answer.contains_key("rollups") {
+            return Ok(Vec::new());
+        }
+        let read = |rollup: &Object| {
+            let of = |name| number(rollup, name);
+            let span_ns = (time(rollup, "from")?, time(rollup, "to")?);
+            Ok(Self {
+                step_s: of("step_s")?,
+                files: of("files")?,
+                rows: of("rows")?,
+                bytes: of("bytes")?,
+                span_ns,
+            })
+        };
+        objects(answer, "rollups")?.map(|rollup| read(rollup?)).collect()
     }
 }
 

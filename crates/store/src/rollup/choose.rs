@@ -14,7 +14,7 @@ use thalweg_flow::fields::Field;
 use thalweg_text::calendar::{HOUR_NS, SECOND_NS};
 
 use super::{KEPT, LOST, Level};
-use crate::dataset::{self, Dataset, Rolled, View, Window, name_of};
+use crate::dataset::{self, Dataset, Rolled, RollupSummary, Summary, View, Window, name_of};
 use crate::error::StoreError;
 use crate::file::{FlowFile, RollupFacts};
 use crate::live::{Writing, live_view_of};
@@ -74,6 +74,41 @@ impl Dataset {
     }
 }
 
+impl Dataset {
+    /// Adds what there is of sums, the finest first.
+    pub fn add_rollups(&self, summary: &mut Summary) -> Result<(), StoreError> {
+        let mut by_step: BTreeMap<u64, RollupSummary> = BTreeMap::new();
+        for folder in self.parts()? {
+            let view = opened(&folder, Window::ALL)?.1;
+            summary.skipped.join(view.skipped);
+            for file in &view.files {
+                let (Some(facts), Some((from, to))) = (facts(file), file.span()) else { continue };
+                let new =
+                    RollupSummary { step_s: facts.step_s, span_ns: (from, to), ..RollupSummary::default() };
+                let all = by_step.entry(facts.step_s).or_insert(new);
+                all.files += 1;
+                all.rows += file.rows();
+                all.bytes += file.size;
+                all.span_ns = (all.span_ns.0.min(from), all.span_ns.1.max(to));
+            }
+        }
+        summary.rollups = by_step.into_values().collect();
+        Ok(())
+    }
+}
+
+/// The rollups of a window, by name and opened.
+fn opened(folder: &Path, window: Window) -> Result<(Vec<PathBuf>, View), StoreError> {
+    for _ in 0..TRIES_MAX {
+        let names = listed(folder, window)?;
+        match dataset::open_all(&names) {
+            Err(error) if error.is_gone() => {}
+            opened => return Ok((names, opened?)),
+        }
+    }
+    Err(StoreError::Moving(folder.to_path_buf()))
+}
+
 /// The length of steps that the records would have.
 fn readable(parts: &[Part], window: Window) -> Option<u64> {
     let files = parts.iter().flat_map(|part| part.rollups.iter().filter_map(|file| file.span()));
@@ -94,11 +129,7 @@ fn whole_hours(window: Window) -> Window {
 fn part(folder: &Path, needs: &Needs<'_>) -> Result<(Part, Option<Writing>), StoreError> {
     let hours = whole_hours(needs.query.window);
     for _ in 0..TRIES_MAX {
-        let names = if needs.rollups { listed(folder, hours)? } else { Vec::new() };
-        let opened = match dataset::open_all(&names) {
-            Err(error) if error.is_gone() => continue,
-            opened => opened?,
-        };
+        let (names, rollups) = if needs.rollups { opened(folder, hours)? } else { Default::default() };
         // What is covered is known of whole hours only.
         let window = if names.is_empty() { needs.query.window } else { hours };
         let (mut view, writing) = match needs.live {
@@ -108,8 +139,8 @@ fn part(folder: &Path, needs: &Needs<'_>) -> Result<(Part, Option<Writing>), Sto
         if needs.rollups && listed(folder, hours)? != names {
             continue;
         }
-        view.skipped.join(opened.skipped);
-        return Ok((Part { view, rollups: opened.files }, writing));
+        view.skipped.join(rollups.skipped);
+        return Ok((Part { view, rollups: rollups.files }, writing));
     }
     Err(StoreError::Moving(folder.to_path_buf()))
 }

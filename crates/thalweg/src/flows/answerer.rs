@@ -148,7 +148,9 @@ impl<'a> Answerer<'a> {
                 let all = Query::new(Window::ALL, Filter::default());
                 let needs = Needs { query: &all, keys: &[], step: Step::Records, live: true, rollups: false };
                 let (view, writing) = writer::view(args, &needs)?;
-                return Ok((view.summary(), writing));
+                let mut summary = view.summary();
+                writer::open(args)?.add_rollups(&mut summary).map_err(failed)?;
+                return Ok((summary, writing));
             }
             Self::Router(server) => Summary::from_json(&document(server, "stats", &[])?),
             Self::ClickHouse { server, table } => {
@@ -160,7 +162,10 @@ impl<'a> Answerer<'a> {
 
     /// After an empty answer, reports the time span of existing records to standard error.
     pub(super) fn report_empty(&self) -> Result<(), Failure> {
-        let text = match self.summary()?.0.span_ns {
+        let summary = self.summary()?.0;
+        let sums = summary.rollups.iter().map(|rollup| rollup.span_ns);
+        let span_ns = summary.span_ns.into_iter().chain(sums);
+        let text = match span_ns.reduce(|all, span| (all.0.min(span.0), all.1.max(span.1))) {
             None => "note: no flows match: the dataset is empty".to_owned(),
             Some((from, to)) => format!(
                 "note: no flows match; the data begins at {} and ends at {}",
