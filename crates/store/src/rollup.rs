@@ -24,7 +24,6 @@
 //! of the rollup while there are records.
 
 use std::collections::{BTreeSet, HashSet};
-use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,14 +33,13 @@ use hashbrown::HashMap;
 use thalweg_base::Name;
 use thalweg_flow::fields::Field;
 use thalweg_flow::{Counters, Direction, ExporterId, FlowKey, FlowRecord, NO_AS, NO_INTERFACE};
-use thalweg_text::calendar::{HOUR_NS, SECOND_NS};
+use thalweg_text::calendar::SECOND_NS;
 
 use crate::block::Block;
-use crate::dataset::{self, Partition, Temporary, name_of};
+use crate::dataset::{self, name_of};
 use crate::error::StoreError;
-use crate::file::{FileWriter, FlowFile, ROW_GROUP_ROWS, RollupFacts};
+use crate::file::{FlowFile, RollupFacts};
 use crate::schema::RECORDS;
-use crate::upkeep::Changes;
 
 mod choose;
 
@@ -50,8 +48,6 @@ pub use choose::{Needs, Step};
 const FOLDER: &str = ".rollups";
 /// The most rows of an hour.
 const ROWS_MAX: usize = 100_000;
-/// How long after its end an hour gets its rollup: records come when a flow ends or is reported, and wait to be written.
-const GRACE_NS: u64 = 600 * SECOND_NS;
 /// Rows between checks whether to stop.
 const LOOK_ROWS: usize = 4096;
 
@@ -255,9 +251,9 @@ impl Amounts {
 type Rows = HashMap<Kept, Amounts, RandomState>;
 
 /// The sums of some files.
-struct Summed {
+pub(crate) struct Summed {
     rows: Rows,
-    facts: RollupFacts,
+    pub(crate) facts: RollupFacts,
 }
 
 /// The rollup of an hour, or several while one replaces others.
@@ -282,96 +278,8 @@ pub(crate) fn covered(part: &Path, hour: u64) -> Result<HashSet<String>, StoreEr
     Ok(names)
 }
 
-impl Changes {
-    /// Sums records that are in no rollup yet, of hours that have ended; returns how many rollups were made. An hour that
-    /// fails does not stop the others.
-    pub(crate) fn roll_up(&self, now_ns: u64, levels: impl Fn(u64) -> Vec<Level>) -> Result<u64, StoreError> {
-        let _upkeep = self.upkeep.lock();
-        let (mut made, mut failed) = (0, None);
-        for partition in dataset::partitions(&self.root)? {
-            let end_ns = (partition.hour + 1).saturating_mul(HOUR_NS);
-            if self.is_ending() || end_ns.saturating_add(GRACE_NS) > now_ns {
-                break;
-            }
-            match self.roll_up_hour(&partition, &levels(partition.hour), &|| self.is_ending()) {
-                Ok(more) => made += more,
-                Err(error) => failed = failed.or(Some(error)),
-            }
-        }
-        failed.map_or(Ok(made), Err)
-    }
-
-    /// Brings the rollups of an hour up to date with its files. For who holds the right to change files.
-    pub(crate) fn roll_up_hour(
-        &self,
-        partition: &Partition,
-        levels: &[Level],
-        stops: &dyn Fn() -> bool,
-    ) -> Result<u64, StoreError> {
-        let mut made = 0;
-        for level in levels {
-            let mut files = dataset::open_all(&dataset::published(&partition.path)?)?.files;
-            let earlier = of_hour(&self.root, *level, partition.hour)?;
-            let known = |file: &FlowFile| earlier.iter().any(|rollup| is_covered(file, rollup));
-            files.retain(|file| !known(file));
-            while !files.is_empty() {
-                match sum(*level, &earlier, &files, stops) {
-                    Ok(None) => return Ok(made),
-                    Ok(Some(summed)) => {
-                        made += u64::from(self.put_rollup(*level, partition.hour, summed, &earlier)?);
-                        break;
-                    }
-                    // Readers leave a damaged file out, and say so.
-                    Err(StoreError::Unreadable { path, .. })
-                        if files.iter().any(|file| file.path == path) =>
-                    {
-                        files.retain(|file| file.path != path);
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        Ok(made)
-    }
-
-    /// Writes the rollup of an hour in the place of earlier ones; returns whether there was anything to write.
-    fn put_rollup(
-        &self,
-        level: Level,
-        hour: u64,
-        summed: Summed,
-        earlier: &[Arc<FlowFile>],
-    ) -> Result<bool, StoreError> {
-        let Summed { rows, facts } = summed;
-        let step_ns = facts.step_s * SECOND_NS;
-        let mut rows: Vec<FlowRecord> =
-            rows.into_iter().map(|(kept, amounts)| kept.row(amounts, step_ns)).collect();
-        if rows.is_empty() {
-            return Ok(false);
-        }
-        rows.sort_by_key(|row| (row.counters.last_ns, row.key));
-        let partition = dataset::partition_path(&level.folder(&self.root), hour);
-        make_folders(&self.root, &partition)?;
-        let mut file = Temporary::of(partition.join(dataset::rollup_name(facts.span_ns, self.id())));
-        let names: Vec<String> = earlier.iter().map(|file| name_of(&file.path).to_owned()).collect();
-        let mut writer = FileWriter::create_rollup(file.path(), &names, &facts)?;
-        for group in rows.chunks(ROW_GROUP_ROWS) {
-            writer.append(&Block::of(group.iter()))?;
-        }
-        writer.finish()?;
-        let _names = self.publish.lock();
-        file.publish()?;
-        // The new name must be on disk before an old file is removed, be it a rollup or one of records.
-        dataset::sync_folder(&partition)?;
-        for old in earlier {
-            fs::remove_file(&old.path).map_err(StoreError::io("remove", &old.path))?;
-        }
-        Ok(true)
-    }
-}
-
 /// The sums of an earlier rollup and of files; `None` if this must stop.
-fn sum(
+pub(crate) fn sum(
     level: Level,
     earlier: &[Arc<FlowFile>],
     files: &[Arc<FlowFile>],
@@ -402,21 +310,20 @@ fn sum(
 }
 
 /// Whether a rollup has the records of this file.
-fn is_covered(file: &FlowFile, rollup: &FlowFile) -> bool {
+pub(crate) fn is_covered(file: &FlowFile, rollup: &FlowFile) -> bool {
     rollup.rollup.as_ref().is_some_and(|facts| facts.covers.contains(name_of(&file.path)))
 }
 
-/// Makes a folder below another, with the names of all on disk.
-fn make_folders(root: &Path, folder: &Path) -> Result<(), StoreError> {
-    if folder.is_dir() {
-        return Ok(());
-    }
-    fs::create_dir_all(folder).map_err(StoreError::io("create", folder))?;
-    let made = folder.ancestors().skip(1).take_while(|above| above.starts_with(root));
-    made.into_iter().try_for_each(dataset::sync_folder)
-}
-
 impl Summed {
+    /// The rows by time.
+    pub(crate) fn into_records(self) -> Vec<FlowRecord> {
+        let step_ns = self.facts.step_s * SECOND_NS;
+        let mut rows: Vec<FlowRecord> =
+            self.rows.into_iter().map(|(kept, amounts)| kept.row(amounts, step_ns)).collect();
+        rows.sort_by_key(|row| (row.counters.last_ns, row.key));
+        rows
+    }
+
     /// Adds the rows of a row group; returns `false` if this must stop.
     fn add(
         &mut self,

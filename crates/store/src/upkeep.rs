@@ -31,8 +31,11 @@ use thalweg_flow::fields::Field;
 use thalweg_text::calendar::HOUR_NS;
 
 mod ages;
+mod sums;
 
 pub(crate) use ages::Ages;
+#[cfg(test)]
+pub(crate) use sums::GRACE_NS;
 
 /// Files with fewer rows are worth joining.
 const SMALL_ROWS: u64 = ROW_GROUP_ROWS as u64 / 2;
@@ -134,23 +137,8 @@ impl Changes {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(crate) fn is_ending(&self) -> bool {
+    fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Relaxed)
-    }
-
-    /// Sums the hours that have ended and are to have rollups. `ages` as for [`Self::retain`].
-    pub(crate) fn sum_hours(
-        &self,
-        keep: RollupRetention,
-        now_ns: u64,
-        ages: Option<&Ages>,
-    ) -> Result<Upkeep, StoreError> {
-        let mut done = Upkeep::default();
-        if keep.is_wanted() {
-            let clock = Clock { now_ns, ages };
-            done.rollups_made = self.roll_up(now_ns, |hour| clock.levels(keep, hour))?;
-        }
-        Ok(done)
     }
 
     /// Joins small files of every hour that are in no rollup, unless stopped; then looks whether the table is as the files are.
@@ -305,19 +293,6 @@ impl Changes {
         }
         self.remove_all(&sums, done)?;
         summed.into_iter().collect()
-    }
-
-    /// Sums an hour that is about to go, to the end.
-    fn cover(
-        &self,
-        partition: &Partition,
-        policy: Retention,
-        clock: Clock<'_>,
-        done: &mut Upkeep,
-    ) -> Result<(), StoreError> {
-        let levels = clock.levels(policy.rollups, partition.hour);
-        done.rollups_made += self.roll_up_hour(partition, &levels, &|| false)?;
-        Ok(())
     }
 
     /// Removes these files of hours, and folders that nothing is left in.

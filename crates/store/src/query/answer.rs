@@ -94,14 +94,14 @@ impl Summary {
             "cached_records": self.cached_records,
             "from": span.as_ref().map(|span| &span[0]),
             "to": span.as_ref().map(|span| &span[1]),
-            "rollups": self.rollups.iter().map(RollupSummary::to_json).collect::<Vec<Value>>(),
+            "rollups": self.rollups.iter().map(|rollup| rollup.to_json()).collect::<Vec<Value>>(),
             "skipped": self.skipped.to_json(),
         })
     }
 }
 
 impl RollupSummary {
-    fn to_json(&self) -> Value {
+    fn to_json(self) -> Value {
         let (from, to) = self.span_ns;
         json!({
             "step_s": self.step_s,

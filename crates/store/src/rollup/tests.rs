@@ -1,17 +1,20 @@
-//! Rollups beside a slow twin: all records ever written, in memory.
+//! Rollups beside a slow reference: all records ever written, in memory.
 
 use std::collections::BTreeMap;
+use std::fs;
 
 use proptest::prelude::*;
 use thalweg_flow::Event;
+use thalweg_text::calendar::HOUR_NS;
 
 use super::*;
-use crate::dataset::{Rolled, View, Window};
+use crate::dataset::{Rolled, Temporary, View, Window};
+use crate::file::FileWriter;
 use crate::filter::Filter;
 use crate::iceberg::Table;
 use crate::query::{Key, KeyValue, Lines, Metric, Query, graph, top};
 use crate::testing::{Chance, START_NS, any_record};
-use crate::upkeep::{Retention, recover};
+use crate::upkeep::{Changes, GRACE_NS, Retention, recover};
 use crate::writer::{Writer, WriterOptions};
 use crate::{Dataset, Needs, Step};
 
@@ -42,7 +45,7 @@ fn options() -> WriterOptions {
 struct World {
     folder: tempfile::TempDir,
     /// All records ever written.
-    twin: Vec<FlowRecord>,
+    written: Vec<FlowRecord>,
     chance: Chance,
 }
 
@@ -61,7 +64,7 @@ fn keys_of(names: &[&str]) -> Vec<Key> {
 
 impl World {
     fn new(seed: u64) -> Self {
-        Self { folder: tempfile::tempdir().unwrap(), twin: Vec::new(), chance: Chance::new(seed) }
+        Self { folder: tempfile::tempdir().unwrap(), written: Vec::new(), chance: Chance::new(seed) }
     }
 
     fn root(&self) -> &Path {
@@ -79,7 +82,7 @@ impl World {
         let records = some(&mut self.chance, count);
         writer.append(&records).unwrap();
         writer.close().unwrap();
-        self.twin.extend(records);
+        self.written.extend(records);
     }
 
     fn roll_up(&self) -> u64 {
@@ -96,9 +99,9 @@ impl World {
         Dataset::open(self.root()).unwrap().view_for(&needs).unwrap().0
     }
 
-    fn twin_view(&self) -> View {
+    fn reference_view(&self) -> View {
         let mut view = View::default();
-        view.add_batch(self.twin.clone().into());
+        view.add_batch(self.written.clone().into());
         view
     }
 
@@ -110,10 +113,10 @@ impl World {
         dataset::list(self.root(), Window::ALL).unwrap()
     }
 
-    /// Asks questions that rollups can answer, and compares with the twin. Without records only steps that rollups have.
+    /// Asks questions that rollups can answer, and compares with all records ever written. Without records only steps that rollups have.
     fn check(&self) -> Rolled {
         let by_hand = self
-            .twin
+            .written
             .iter()
             .filter(|record| record.details.event.is_none())
             .fold((0, 0, 0), |sum, record| (sum.0 + record.packets(), sum.1 + record.bytes(), sum.2 + 1));
@@ -141,7 +144,7 @@ impl World {
                 let query = Query { raw, ..Query::new(window, Filter::parse(filter).unwrap()) };
                 let view = self.view(&query, &keys, Step::None, true);
                 assert_eq!(view.rolled.hours_coarse + view.rolled.hours_missing, 0, "{filter}");
-                assert_eq!(by(&view, &query, &keys), by(&self.twin_view(), &query, &keys), "{filter}");
+                assert_eq!(by(&view, &query, &keys), by(&self.reference_view(), &query, &keys), "{filter}");
             }
         }
         for step in [Some(60 * SECOND_NS), Some(HOUR_NS), Some(1800 * SECOND_NS)] {
@@ -150,8 +153,10 @@ impl World {
                 let answer = graph(view, &all, &keys_of(&["src"]), Metric::Bytes, lines, step).unwrap();
                 (answer.steps().collect::<Vec<_>>(), answer.series)
             };
-            let (ours, theirs) =
-                (steps(&self.view(&all, &keys_of(&["src"]), Step::Of(step), true)), steps(&self.twin_view()));
+            let (ours, theirs) = (
+                steps(&self.view(&all, &keys_of(&["src"]), Step::Of(step), true)),
+                steps(&self.reference_view()),
+            );
             assert_eq!(ours, theirs);
         }
         rolled
@@ -194,7 +199,7 @@ fn a_question_that_rollups_cannot_answer_gets_records() {
         let query = Query::new(window, Filter::parse(filter).unwrap());
         let keys = keys_of(keys);
         let view = world.view(&query, &keys, step, true);
-        let is_equal = by(&view, &query, &keys) == by(&world.twin_view(), &query, &keys);
+        let is_equal = by(&view, &query, &keys) == by(&world.reference_view(), &query, &keys);
         (view.rolled, is_equal)
     };
     let odd = Window { from_ns: START_NS + 61 * SECOND_NS, to_ns: START_NS + 2 * HOUR_NS };
@@ -349,8 +354,8 @@ fn a_writer_makes_them_by_itself() {
     let retention = Retention { rollups: FOREVER, ..Retention::default() };
     let (writer, _) =
         Writer::open(world.root(), WriterOptions { upkeep_interval_s: 1, retention, ..options() }).unwrap();
-    world.twin = some(&mut world.chance, 200);
-    writer.append(&world.twin).unwrap();
+    world.written = some(&mut world.chance, 200);
+    writer.append(&world.written).unwrap();
     writer.flush().unwrap();
     while writer.status().upkeep.rollups_made < 4 {
         std::thread::sleep(std::time::Duration::from_millis(10));
@@ -371,7 +376,7 @@ fn a_writer_that_ends_sums_what_it_removes() {
     assert_eq!(world.check().step_s, 3600);
 }
 
-/// Whoever asks meanwhile, in another process, counts each record once.
+/// Who asks meanwhile, in another process, counts each record once.
 #[test]
 fn answers_stay_the_same_while_sums_are_made_and_records_go() {
     let mut world = World::new(13);
@@ -463,7 +468,7 @@ fn sums_that_were_folded_answer_only_for_what_they_have() {
     let step = |keys: &[&str]| {
         let keys = keys_of(keys);
         let view = world.view(&all, &keys, Step::None, true);
-        assert_eq!(by(&view, &all, &keys), by(&world.twin_view(), &all, &keys));
+        assert_eq!(by(&view, &all, &keys), by(&world.reference_view(), &all, &keys));
         view.rolled.step_s
     };
     assert_eq!((step(&["src"]), step(&["exporter", "direction"])), (0, 3600));
