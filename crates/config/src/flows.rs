@@ -331,11 +331,21 @@ fn read_keep(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsCo
         (&KEEP_MINUTES, &mut keep.minutes_s),
         (&KEEP_HOURS, &mut keep.hours_s),
     ];
+    let mut sums = Vec::new();
     for (key, value) in keys {
         if let Some(item) = section.take(key) {
             *value = key.value(reader, &item);
+            if [KEEP_MINUTES.name(), KEEP_HOURS.name()].contains(&key.name()) {
+                sums.extend(value.map(|age_s| (key.name(), age_s, item.span.clone())));
+            }
             first.get_or_insert((key.name(), item.span));
         }
+    }
+    for (key, _, span) in
+        sums.into_iter().filter(|(_, sums_s, _)| keep.age_s.is_some_and(|age_s| *sums_s <= age_s))
+    {
+        let message = format!("`{key}` keeps sums no longer than `keep` keeps their records");
+        reader.warning(ErrorKind::Conflict, &span, message, "a longer time than that of `keep`");
     }
     if let (None, Some((key, span))) = (&flows.store, first) {
         let message = format!("`{key}` is about a store, and there is no store");

@@ -107,6 +107,8 @@ pub struct View {
     pub(crate) batches: Vec<Batch>,
     pub(crate) skipped: Skipped,
     pub(crate) rolled: Rolled,
+    /// The length of steps that sums were chosen for.
+    pub(crate) step_ns: Option<u64>,
 }
 
 /// What rollups have to do with an answer.

@@ -161,6 +161,7 @@ pub fn graph(
     lines: Lines<'_>,
     step_ns: Option<u64>,
 ) -> Result<Graph, StoreError> {
+    let step_ns = step_ns.or(view.step_ns);
     let Some(steps) = Steps::new(view.summary().span_ns, query.window, step_ns)? else {
         return Ok(Graph::empty(step_ns));
     };

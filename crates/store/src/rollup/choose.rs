@@ -70,6 +70,7 @@ impl Dataset {
         for part in parts {
             all.join(part.choose(needs, step_ns));
         }
+        all.step_ns = step_ns.filter(|_| all.rolled.step_s > 0);
         Ok((all, writers))
     }
 }

@@ -215,6 +215,14 @@ fn a_question_that_rollups_cannot_answer_gets_records() {
         assert_eq!(ask(&world, keys, filter, window, step), (Rolled::default(), true), "{keys:?} {filter}");
     }
     assert_eq!(ask(&world, &["src"], "", Window::ALL, Step::Of(Some(60 * SECOND_NS))).0.step_s, 60);
+    // A graph without a step has the one that sums were chosen for, whatever the first file of the time is.
+    for minutes in [1, 29, 61, 119] {
+        let window = Window { from_ns: START_NS + minutes * 60 * SECOND_NS, to_ns: u64::MAX };
+        let query = Query::new(window, Filter::default());
+        let view = world.view(&query, &[], Step::Of(None), true);
+        let drawn = graph(&view, &query, &[], Metric::Bytes, Lines::Largest(1), None).unwrap();
+        assert!(drawn.step_ns.is_multiple_of(view.rolled.step_s.max(1) * SECOND_NS), "{}", drawn.step_ns);
+    }
     // The hour that the window cuts is of records, the others are of sums.
     let (rolled, is_equal) = ask(&world, &["src"], "", odd, Step::None);
     assert_eq!((rolled.step_s, rolled.hours_coarse, is_equal), (3600, 0, true));
