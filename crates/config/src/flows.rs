@@ -88,6 +88,12 @@ table! {
         .otherwise("5 % of it, at most 1 GB")
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.keep.free)))
         .help("keep this much of the file system free: the oldest records are removed, and none are written, below it: `\"1GB\"`");
+    static KEEP_MINUTES: Key<u64> = Key::text("keep_minutes", "a time", quantity::seconds)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.keep.minutes_s)))
+        .help("keep [sums by minutes](flow-store.md#rollups) for this long, longer than records: `\"30d\"`");
+    static KEEP_HOURS: Key<u64> = Key::text("keep_hours", "a time", quantity::seconds)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.keep.hours_s)))
+        .help("keep [sums by hours](flow-store.md#rollups) for this long: `\"730d\"`");
     static ICEBERG: Key<bool> = Key::flag("iceberg")
         .default_of(|| FlowsConfig::default().iceberg)
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.iceberg)))
@@ -318,12 +324,28 @@ fn read_keep(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsCo
         flows.iceberg.then(|| (ICEBERG.name(), item.span))
     });
     let keep = &mut flows.keep;
-    let keys = [(&KEEP, &mut keep.age_s), (&KEEP_BYTES, &mut keep.bytes), (&KEEP_FREE, &mut keep.free)];
+    let keys = [
+        (&KEEP, &mut keep.age_s),
+        (&KEEP_BYTES, &mut keep.bytes),
+        (&KEEP_FREE, &mut keep.free),
+        (&KEEP_MINUTES, &mut keep.minutes_s),
+        (&KEEP_HOURS, &mut keep.hours_s),
+    ];
+    let mut sums = Vec::new();
     for (key, value) in keys {
         if let Some(item) = section.take(key) {
             *value = key.value(reader, &item);
+            if [KEEP_MINUTES.name(), KEEP_HOURS.name()].contains(&key.name()) {
+                sums.extend(value.map(|age_s| (key.name(), age_s, item.span.clone())));
+            }
             first.get_or_insert((key.name(), item.span));
         }
+    }
+    for (key, _, span) in
+        sums.into_iter().filter(|(_, sums_s, _)| keep.age_s.is_some_and(|age_s| *sums_s <= age_s))
+    {
+        let message = format!("`{key}` keeps sums no longer than `keep` keeps their records");
+        reader.warning(ErrorKind::Conflict, &span, message, "a longer time than that of `keep`");
     }
     if let (None, Some((key, span))) = (&flows.store, first) {
         let message = format!("`{key}` is about a store, and there is no store");

@@ -84,4 +84,8 @@ pub struct KeepConfig {
     pub bytes: Option<u64>,
     /// Bytes of the file system to keep free; `None` for the store's default.
     pub free: Option<u64>,
+    /// Sums by minutes are kept for this many seconds; `None` makes none.
+    pub minutes_s: Option<u64>,
+    /// Sums by hours likewise.
+    pub hours_s: Option<u64>,
 }

@@ -24,7 +24,7 @@ use thalweg_probe::{
     AlarmOptions, AskInterfaces, EnrichFiles, Enrichment, ExportTargets, Interfaces, OutletStatus,
     PortInterface, RouterDelivery, RouterDeliveryOptions, RouterWay, Spool, TlsOptions,
 };
-use thalweg_store::{Notify, Retention, Severity};
+use thalweg_store::{Notify, Retention, RollupRetention, Severity};
 
 use crate::blackholes::{Announced, Blackholes, SharedAnnounced};
 use crate::error::RunError;
@@ -246,7 +246,13 @@ impl FlowSide {
 
 /// A router runs unattended: if its disk runs full, the oldest records are removed.
 fn retention(keep: &KeepConfig) -> Retention {
-    Retention { age_max_s: keep.age_s, bytes_max: keep.bytes, free_min: keep.free, makes_room: true }
+    Retention {
+        age_max_s: keep.age_s,
+        bytes_max: keep.bytes,
+        free_min: keep.free,
+        makes_room: true,
+        rollups: RollupRetention { minutes_s: keep.minutes_s, hours_s: keep.hours_s },
+    }
 }
 
 /// Sets the names of ports and their interfaces; removed ports keep theirs. A VLAN's port has its mirror or else

@@ -25,13 +25,17 @@ use crate::dataset::{self, Partition, Skipped, Temporary, View, Window, name_of}
 use crate::error::{StoreError, megabytes};
 use crate::file::{FileWriter, FlowFile, ROW_GROUP_ROWS};
 use crate::iceberg::Table;
+use crate::rollup::{self, Level, RollupRetention};
 use crate::space::Space;
 use thalweg_flow::fields::Field;
 use thalweg_text::calendar::HOUR_NS;
 
 mod ages;
+mod sums;
 
 pub(crate) use ages::Ages;
+#[cfg(test)]
+pub(crate) use sums::GRACE_NS;
 
 /// Files with fewer rows are worth joining.
 const SMALL_ROWS: u64 = ROW_GROUP_ROWS as u64 / 2;
@@ -54,12 +58,14 @@ pub struct Retention {
     pub free_min: Option<u64>,
     /// Remove the oldest records when less than `free_min` is free.
     pub makes_room: bool,
+    /// The sums that are kept for longer than records.
+    pub rollups: RollupRetention,
 }
 
 impl Retention {
     /// Whether the policy can remove anything.
     pub fn removes(&self) -> bool {
-        self.age_max_s.is_some() || self.bytes_max.is_some() || self.makes_room
+        self.age_max_s.is_some() || self.bytes_max.is_some() || self.makes_room || self.rollups.is_wanted()
     }
 }
 
@@ -77,6 +83,8 @@ pub struct Upkeep {
     pub records_expired: u64,
     /// Bytes of the removed files.
     pub bytes_expired: u64,
+    /// Rollups of hours that were made, or made again.
+    pub rollups_made: u64,
 }
 
 impl Upkeep {
@@ -99,6 +107,7 @@ impl Upkeep {
         self.files_expired += other.files_expired;
         self.records_expired += other.records_expired;
         self.bytes_expired += other.bytes_expired;
+        self.rollups_made += other.rollups_made;
     }
 }
 
@@ -132,12 +141,15 @@ impl Changes {
         self.ending.load(Ordering::Relaxed)
     }
 
-    /// Joins small files of every hour, unless stopped; then looks whether the table is as the files are.
+    /// Joins small files of every hour that are in no rollup, unless stopped; then looks whether the table is as the files are.
     pub(crate) fn compact(&self) -> Result<Upkeep, StoreError> {
         let _upkeep = self.upkeep.lock();
         let mut done = Upkeep::default();
         for partition in dataset::partitions(&self.root)? {
-            let view = dataset::open_all(&dataset::published(&partition.path)?)?;
+            let mut view = dataset::open_all(&dataset::published(&partition.path)?)?;
+            // Of a damaged rollup nobody knows what it covers: making the next one tells that.
+            let Ok(covered) = rollup::covered(&self.root, partition.hour) else { continue };
+            view.files.retain(|file| !covered.contains(name_of(&file.path)));
             for files in groups(&view) {
                 let Some(mut compaction) = Compaction::write(self, &partition.path, files)? else {
                     return Ok(done);
@@ -169,29 +181,6 @@ impl Changes {
         dataset::sync_folder(&partition.path)
     }
 
-    /// Writes these records of an hour, in the order of their ends, in the place of its files.
-    pub(crate) fn replace_hour(
-        &self,
-        hour: u64,
-        records: &[FlowRecord],
-        files: &[Arc<FlowFile>],
-    ) -> Result<(), StoreError> {
-        let _upkeep = self.upkeep.lock();
-        let path = dataset::partition_path(&self.root, hour);
-        let (Some(first), Some(last)) = (records.first(), records.last()) else { return Ok(()) };
-        let name = dataset::file_name(first.counters.last_ns, last.counters.last_ns, self.id());
-        let file = Temporary::of(path.join(name));
-        let names: Vec<String> = files.iter().map(|file| name_of(&file.path).to_owned()).collect();
-        let mut writer = FileWriter::create(file.path(), &names)?;
-        for group in records.chunks(ROW_GROUP_ROWS) {
-            writer.append(&Block::of(group.iter()))?;
-        }
-        writer.finish()?;
-        let replaced = files.iter().map(|file| file.path.clone()).collect();
-        let mut compaction = Compaction { file, replaced, rows: records.len() as u64 };
-        self.put(&mut compaction, &Partition { hour, path })
-    }
-
     /// Applies the retention policy. `now_ns` is the wall clock's time; with `ages`, records must also be old
     /// by the writer's own measurement.
     pub(crate) fn retain(
@@ -202,75 +191,86 @@ impl Changes {
     ) -> Result<Upkeep, StoreError> {
         let _upkeep = self.upkeep.lock();
         let mut done = Upkeep::default();
+        let clock = Clock { now_ns, ages };
+        let mut failed = None;
         if let Some(age_s) = policy.age_max_s {
-            let keep_from_ns = now_ns.saturating_sub(age_s.saturating_mul(1_000_000_000));
-            let mut old = Vec::new();
-            for partition in dataset::partitions(&self.root)? {
-                if (partition.hour + 1).saturating_mul(HOUR_NS) > keep_from_ns {
-                    break;
+            let mut old = clock.old(&self.root, age_s)?;
+            // What is old waits until its sums are on disk.
+            old.retain(|(partition, _)| match self.cover(partition, policy, clock, &mut done) {
+                Ok(()) => true,
+                Err(error) => {
+                    failed.get_or_insert(error);
+                    false
                 }
-                let age = Duration::from_secs(age_s);
-                if ages.is_none_or(|ages| ages.measured(partition.hour, Instant::now()) >= age) {
-                    let files = dataset::published(&partition.path)?;
-                    old.push((partition, files));
-                }
-            }
+            });
             self.expire(&old, &mut done)?;
             if let Some(ages) = ages {
                 old.iter().for_each(|(partition, _)| ages.forget(partition.hour));
             }
         }
+        for level in Level::ALL {
+            if let Some(age_s) = policy.rollups.age_max_s(level) {
+                self.remove_all(&clock.old(&level.folder(&self.root), age_s)?, &mut done)?;
+            }
+        }
         if let Some(bytes_max) = policy.bytes_max {
-            let bytes: u64 = dataset::list(&self.root, Window::ALL)?.iter().map(|path| size(path)).sum();
-            self.remove_oldest(bytes.saturating_sub(bytes_max), &mut done)?;
+            let bytes = self.bytes()?;
+            self.remove_oldest(bytes.saturating_sub(bytes_max), policy, clock, &mut done)?;
         }
         if policy.makes_room {
-            self.free_up(policy.free_min, &mut done)?;
+            self.free_up(policy, clock, &mut done)?;
         }
-        Ok(done)
+        failed.map_or(Ok(done), Err)
+    }
+
+    /// The bytes of all files, with those of rollups.
+    fn bytes(&self) -> Result<u64, StoreError> {
+        let mut files = dataset::list(&self.root, Window::ALL)?;
+        for level in Level::ALL {
+            files.extend(dataset::list(&level.folder(&self.root), Window::ALL)?);
+        }
+        Ok(files.iter().map(|path| size(path)).sum())
     }
 
     /// Removes the oldest records until the reserve is free. Does nothing while another thread joins or
     /// removes files.
-    pub(crate) fn make_room(&self, free_min: Option<u64>) -> Result<Upkeep, StoreError> {
+    pub(crate) fn make_room(
+        &self,
+        policy: Retention,
+        now_ns: u64,
+        ages: &Ages,
+    ) -> Result<Upkeep, StoreError> {
         let mut done = Upkeep::default();
         if let Some(_upkeep) = self.upkeep.try_lock() {
-            self.free_up(free_min, &mut done)?;
+            self.free_up(policy, Clock { now_ns, ages: Some(ages) }, &mut done)?;
         }
         Ok(done)
     }
 
-    fn free_up(&self, free_min: Option<u64>, done: &mut Upkeep) -> Result<(), StoreError> {
+    fn free_up(&self, policy: Retention, clock: Clock<'_>, done: &mut Upkeep) -> Result<(), StoreError> {
         let Some(space) = Space::of(&self.root) else { return Ok(()) };
         // Frees half as much again, so that not every written file triggers another removal.
-        let reserve = space.reserve(free_min);
+        let reserve = space.reserve(policy.free_min);
         if space.free >= reserve {
             return Ok(());
         }
-        self.remove_oldest((reserve - space.free).saturating_add(reserve / 2), done)
+        self.remove_oldest((reserve - space.free).saturating_add(reserve / 2), policy, clock, done)
     }
 
     /// Removes at least this many bytes if possible: hours, the oldest first, then files of the latest hour.
-    /// The newest file stays.
-    fn remove_oldest(&self, bytes: u64, done: &mut Upkeep) -> Result<(), StoreError> {
+    /// The newest file stays. Then sums go, those by minutes first.
+    fn remove_oldest(
+        &self,
+        bytes: u64,
+        policy: Retention,
+        clock: Clock<'_>,
+        done: &mut Upkeep,
+    ) -> Result<(), StoreError> {
         let mut left = bytes;
-        let mut partitions = Vec::new();
-        for partition in dataset::partitions(&self.root)? {
-            let files = dataset::published(&partition.path)?;
-            // Ignore folders of others, and hours whose records are gone.
-            if !files.is_empty() {
-                partitions.push((partition, files));
-            }
-        }
+        let mut partitions = filled(&self.root)?;
         let mut going = Vec::new();
         let latest = partitions.pop();
-        for (partition, files) in partitions {
-            if left == 0 {
-                break;
-            }
-            left = left.saturating_sub(files.iter().map(|path| size(path)).sum());
-            going.push((partition, files));
-        }
+        take_oldest(partitions, &mut left, &mut going);
         if let Some((partition, mut files)) = latest {
             files.pop();
             let mut goes = |path: &PathBuf| {
@@ -283,7 +283,16 @@ impl Changes {
                 going.push((partition, files));
             }
         }
-        self.expire(&going, done)
+        // Room is made even if there is none for sums; the error is told.
+        let summed: Vec<Result<(), StoreError>> =
+            going.iter().map(|(partition, _)| self.cover(partition, policy, clock, done)).collect();
+        self.expire(&going, done)?;
+        let mut sums = Vec::new();
+        for level in Level::ALL {
+            take_oldest(filled(&level.folder(&self.root))?, &mut left, &mut sums);
+        }
+        self.remove_all(&sums, done)?;
+        summed.into_iter().collect()
     }
 
     /// Removes these files of hours, and folders that nothing is left in.
@@ -295,6 +304,12 @@ impl Changes {
         let all: Vec<PathBuf> = going.iter().flat_map(|(_, files)| files.iter().cloned()).collect();
         let told = table.commit(going.iter().map(|(partition, _)| partition.hour), &all);
         // Room is made even if the table cannot be told, for lack of room perhaps; a later commit mends it.
+        self.remove_all(going, done)?;
+        told
+    }
+
+    /// [`Self::expire`] for files that no table has.
+    fn remove_all(&self, going: &[(Partition, Vec<PathBuf>)], done: &mut Upkeep) -> Result<(), StoreError> {
         for (partition, files) in going {
             let _names = self.publish.lock();
             files.iter().try_for_each(|path| remove(path, done))?;
@@ -305,13 +320,76 @@ impl Changes {
                 let _ = fs::remove_dir(day);
             }
         }
-        told
+        Ok(())
+    }
+}
+
+/// What says how old an hour is.
+#[derive(Clone, Copy)]
+struct Clock<'a> {
+    now_ns: u64,
+    ages: Option<&'a Ages>,
+}
+
+impl Clock<'_> {
+    fn is_old(self, hour: u64, age_s: u64) -> bool {
+        let keep_from_ns = self.now_ns.saturating_sub(age_s.saturating_mul(1_000_000_000));
+        let age = Duration::from_secs(age_s);
+        (hour + 1).saturating_mul(HOUR_NS) <= keep_from_ns
+            && self.ages.is_none_or(|ages| ages.measured(hour, Instant::now()) >= age)
+    }
+
+    /// The hours of a folder that are old, with their files.
+    fn old(self, root: &Path, age_s: u64) -> Result<Vec<(Partition, Vec<PathBuf>)>, StoreError> {
+        let mut old = Vec::new();
+        for partition in dataset::partitions(root)? {
+            if self.is_old(partition.hour, age_s) {
+                let files = dataset::published(&partition.path)?;
+                old.push((partition, files));
+            }
+        }
+        Ok(old)
+    }
+
+    /// The rollups that an hour is to have.
+    fn levels(self, keep: RollupRetention, hour: u64) -> Vec<Level> {
+        let mut levels = Level::ALL.to_vec();
+        levels.retain(|level| keep.age_max_s(*level).is_some_and(|age_s| !self.is_old(hour, age_s)));
+        levels
+    }
+}
+
+/// The hours of a folder that have files, oldest first.
+fn filled(root: &Path) -> Result<Vec<(Partition, Vec<PathBuf>)>, StoreError> {
+    let mut partitions = Vec::new();
+    for partition in dataset::partitions(root)? {
+        let files = dataset::published(&partition.path)?;
+        // Ignore folders of others, and hours whose records are gone.
+        if !files.is_empty() {
+            partitions.push((partition, files));
+        }
+    }
+    Ok(partitions)
+}
+
+/// Takes the oldest hours, as many as have the bytes that are left to remove.
+fn take_oldest(
+    partitions: Vec<(Partition, Vec<PathBuf>)>,
+    left: &mut u64,
+    going: &mut Vec<(Partition, Vec<PathBuf>)>,
+) {
+    for (partition, files) in partitions {
+        if *left == 0 {
+            break;
+        }
+        *left = left.saturating_sub(files.iter().map(|path| size(path)).sum());
+        going.push((partition, files));
     }
 }
 
 /// Removes a file and counts its content. A file that is gone already does not count.
 fn remove(path: &Path, done: &mut Upkeep) -> Result<(), StoreError> {
-    let rows = FlowFile::open(path).map_or(0, |file| file.rows());
+    let rows = FlowFile::open(path).map_or(0, |file| if file.rollup.is_some() { 0 } else { file.rows() });
     let bytes = size(path);
     match fs::remove_file(path).map_err(StoreError::io("remove", path)) {
         Ok(()) => {
@@ -444,7 +522,11 @@ pub struct Recovery {
 pub(crate) fn recover(root: &Path) -> Result<(Recovery, u64), StoreError> {
     let mut recovery = Recovery::default();
     let mut next_id = 1;
-    for partition in dataset::partitions(root)? {
+    let mut partitions = dataset::partitions(root)?;
+    for level in Level::ALL {
+        partitions.extend(dataset::partitions(&level.folder(root))?);
+    }
+    for partition in partitions {
         let all = dataset::folder(&partition.path)?;
         for path in &all {
             next_id = next_id.max(dataset::file_id(path).map_or(0, |id| id.saturating_add(1)));

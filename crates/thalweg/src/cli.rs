@@ -34,9 +34,7 @@ pub(crate) use bgp_command::{BgpArgs, BgpCommand, SessionEndArgs};
 pub(crate) use capture::CaptureArgs;
 pub(crate) use clear::{ClearArgs, ClearCommand, ClearNatArgs, FirewallFilterArgs, endpoint};
 pub(crate) use config::{ConfigCommand, ConfigKeysArgs};
-pub(crate) use flows::{
-    FlowsAction, FlowsArgs, FlowsGraphArgs, FlowsListArgs, FlowsRollupArgs, FlowsTopArgs, FlowsWhichArgs,
-};
+pub(crate) use flows::{FlowsAction, FlowsArgs, FlowsGraphArgs, FlowsListArgs, FlowsTopArgs, FlowsWhichArgs};
 pub(crate) use flows_import::FlowsImportArgs;
 pub(crate) use init::{InitArgs, InitKind, PagesArgs};
 pub(crate) use keep::KeepArgs;
@@ -135,7 +133,7 @@ pub(crate) enum Command {
     ///
     /// A dataset is a folder of Parquet files, which other programs can read too. It can be queried while it is
     /// written.
-    Flows(FlowsArgs),
+    Flows(Box<FlowsArgs>),
     /// Print MRT files: routing tables, BGP messages, session state changes
     ///
     /// Reads TABLE_DUMP, TABLE_DUMP_V2, BGP4MP and the older types (plain or .gz, .bz2, .zst) and prints one line per

@@ -62,7 +62,7 @@ impl Dataset {
 }
 
 /// What one writer has; the second value is `None` if nobody writes there.
-fn live_view_of(part: &Path, window: Window) -> Result<(View, Option<Writing>), StoreError> {
+pub(crate) fn live_view_of(part: &Path, window: Window) -> Result<(View, Option<Writing>), StoreError> {
     for _ in 0..TRIES_MAX {
         let writing = match Answer::ask(part, window, RECORDS_MAX) {
             Ok(Some(answer)) => match answer.view(part, window) {

@@ -57,10 +57,9 @@ impl FlowsImportArgs {
         if self.sources.iter().filter(is_stdin).count() > 1 {
             return Err("standard input (`-`) can be read only once".to_owned());
         }
-        if (self.keep.are_given() || self.keep.iceberg) && self.no_store {
+        if self.keep.are_given() && self.no_store {
             return Err(
-                "--keep, --keep-bytes, --keep-free and --iceberg need a dataset: leave out --no-store"
-                    .to_owned(),
+                "--keep and other --keep-.., and --iceberg, need a dataset: leave out --no-store".to_owned()
             );
         }
         Ok(ImportOptions {

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use thalweg_config::quantity;
-use thalweg_store::Retention;
+use thalweg_store::{Retention, RollupRetention};
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct KeepArgs {
@@ -16,14 +16,24 @@ pub(crate) struct KeepArgs {
     /// three options, the oldest records are removed
     #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Retention")]
     keep_free: Option<u64>,
+    /// Sum records by minutes, and keep the sums for this long: 30d
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = "Retention")]
+    keep_minutes: Option<u64>,
+    /// Sum records by hours, and keep the sums for this long: 730d
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = "Retention")]
+    keep_hours: Option<u64>,
     /// Keep the dataset as a table of Apache Iceberg, too; one that is there is always kept
     #[arg(long)]
     pub(crate) iceberg: bool,
 }
 
 impl KeepArgs {
-    /// Whether any option was given: then records may be removed.
+    /// Whether any option was given.
     pub(crate) fn are_given(&self) -> bool {
+        self.may_remove() || self.iceberg || self.keep_minutes.is_some() || self.keep_hours.is_some()
+    }
+
+    fn may_remove(&self) -> bool {
         self.keep.is_some() || self.keep_bytes.is_some() || self.keep_free.is_some()
     }
 
@@ -33,7 +43,8 @@ impl KeepArgs {
             age_max_s: self.keep,
             bytes_max: self.keep_bytes,
             free_min: self.keep_free,
-            makes_room: self.are_given(),
+            makes_room: self.may_remove(),
+            rollups: RollupRetention { minutes_s: self.keep_minutes, hours_s: self.keep_hours },
         }
     }
 }

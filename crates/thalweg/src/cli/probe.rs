@@ -296,9 +296,9 @@ impl ProbeArgs {
         if self.key.contains(&KeyArg::None) && self.key.len() > 1 {
             return Err("--key none excludes other fields".to_owned());
         }
-        if (self.keep.are_given() || self.keep.iceberg) && self.store.is_none() {
+        if self.keep.are_given() && self.store.is_none() {
             return Err(
-                "--keep, --keep-bytes, --keep-free and --iceberg need a dataset: add --store DIR".to_owned()
+                "--keep and other --keep-.., and --iceberg, need a dataset: add --store DIR".to_owned()
             );
         }
         let has = |field| self.key.contains(&field);
