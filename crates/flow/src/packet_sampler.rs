@@ -72,7 +72,7 @@ impl PacketSampler {
     /// Packets by port since the last sample there, which no sample will tell any more.
     pub fn take_pools(&mut self) -> impl Iterator<Item = (u16, u32)> {
         let pools = std::mem::take(&mut self.pools);
-        (0..).zip(pools).filter(|(_, packets)| *packets > 0)
+        (0..=u16::MAX).zip(pools).filter(|(_, packets)| *packets > 0)
     }
 
     #[cold]
