@@ -344,7 +344,7 @@ fn read_sflow(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsC
     ];
     if let (None, Some(span)) = (flows.packet_sampling(), spans.into_iter().flatten().next()) {
         let message = "nobody gets samples of packets: no collector is one of sFlow";
-        reader.error(ErrorKind::Conflict, &span, message, "`sflow://HOST` in `collectors`");
+        reader.warning(ErrorKind::Conflict, &span, message, "`sflow://HOST` in `collectors`");
     }
     let default = PacketSampling::default();
     flows.sflow = PacketSampling {
