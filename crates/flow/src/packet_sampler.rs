@@ -2,8 +2,8 @@
 //!
 //! Each packet has the same chance, and one that is not sampled costs a count: how many packets a worker passes over
 //! until its next sample is drawn at once, from a geometric distribution. A sample carries what its worker has counted
-//! at its port since the last one there, so that whoever gets the samples of all workers can add up their pools. Frames
-//! that merge segments count as the packets on the wire, each of which may be sampled.
+//! at its port since the last one there, so that the pools of all workers can be added up. Frames that merge segments
+//! count as the packets on the wire, each of which may be sampled.
 
 use thalweg_base::{LinkType, Packet, PacketSample, PacketStart, StartLink, XorShift64Star, mix64};
 use thalweg_wire::checksum;

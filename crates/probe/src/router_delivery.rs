@@ -58,7 +58,7 @@ pub struct RouterDeliveryOptions {
     pub meters: ShowMeters,
     /// Completes a record.
     pub complete: Completion,
-    /// Completes a sample.
+    /// Finds the route of a sampled packet, on the thread that sends samples.
     pub complete_sample: CompleteSample,
     pub alarms: AlarmOptions,
     /// What is done about alarms besides telling them.

@@ -86,7 +86,8 @@ fn one_in_one_is_every_packet_as_it_came_with_its_fate() {
         let mut got: Vec<_> = serial.samples.iter().filter(is_ethernet).map(bytes_of).collect();
         let ethernet = all.into_iter().filter(|(link, _)| *link == LinkType::Ethernet);
         let mut came: Vec<_> = ethernet.map(|(_, start)| start).collect();
-        (got.sort(), came.sort());
+        got.sort();
+        came.sort();
         assert!(got == came, "{shape:?}: {} of {}", got.len(), came.len());
         for reason in DropReason::ALL {
             // The host thread sends these on.
