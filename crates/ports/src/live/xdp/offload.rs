@@ -1,9 +1,10 @@
 //! Flows that the kernel forwards for us.
 //!
 //! A packet that goes up to a program and down again pays for two crossings and a new socket buffer, and on links
-//! without hardware those cost more than all work of a router. So the router decides about a flow once, and the XDP
-//! program does the same to the flow's next packets where they arrive: it looks the flow up, rewrites what the
-//! router would have rewritten, and redirects the frame to its egress port.
+//! without hardware those cost more than all work of a router. So the router decides about a flow once, and a program in
+//! the kernel does the same to the flow's next packets where they arrive: it looks the flow up, rewrites what the
+//! router would have rewritten, and redirects the frame to its egress port. By AF_XDP it is the port's XDP program; by
+//! AF_PACKET two programs share the work ([`ingress`]).
 //!
 //! ```text
 //!                    ┌─ a flow with a valid lease ──> rewrite ──> count ──> out by the other port
