@@ -4,7 +4,7 @@
 //! without hardware those cost more than all work of a router. So the router decides about a flow once, and a program in
 //! the kernel does the same to the flow's next packets where they arrive: it looks the flow up, rewrites what the
 //! router would have rewritten, and redirects the frame to its egress port. By AF_XDP it is the port's XDP program; by
-//! AF_PACKET two programs share the work ([`ingress`]).
+//! AF_PACKET two programs share the work (`ingress.rs`).
 //!
 //! ```text
 //!                    ┌─ a flow with a valid lease ──> rewrite ──> count ──> out by the other port

@@ -2,7 +2,7 @@
 //!
 //! They handle one frame in one pass, without a loop. The common parts of IPv4 and IPv6 (lease, length, counting,
 //! sending) are emitted for each. R6 is the context, R7 the start of the frame, R8 its end, R9 the flow's value.
-//! [`ingress`](super::ingress) uses the same parts in two programs more.
+//! `ingress.rs` uses the same parts in two programs more.
 
 use super::super::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use super::super::assembler::{Assembler, Label, Register, Width, buffer, context, helper};
