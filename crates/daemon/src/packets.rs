@@ -321,10 +321,9 @@ impl PacketSide {
     pub(crate) fn status(&self) -> PacketStatus {
         let ports = self.ports();
         let up = ports.iter().filter(|port| port.up).count() as u64;
-        let mut problems: Vec<String> = {
-            let router = self.router.read();
-            ports.iter().filter(|port| !port.up).map(|port| why_down(router.config(), port)).collect()
-        };
+        let config = self.router.read().config();
+        let mut problems: Vec<String> =
+            ports.iter().filter(|port| !port.up).map(|port| why_down(&config, port)).collect();
         let checks = self.gateway_checks().unwrap_or_default();
         let failed = checks.iter().filter(|check| check.state == CheckState::Failed.name());
         problems.extend(failed.map(|GatewayCheckView { port, gateway, target, .. }| {
