@@ -322,7 +322,7 @@ mod tests {
         assert_eq!((header.agent.to_string().as_str(), header.sub_agent, fault), ("192.0.2.1", 7, None));
         assert_eq!((header.sequence, header.samples, samples.len()), (40, 3, 3));
         assert!(
-            samples[0].contains("rate: 512") && samples[0].contains("output: Dropped(2)"),
+            samples[0].contains("rate: 512") && samples[0].contains("output: Dropped(257)"),
             "{}",
             samples[0]
         );
