@@ -96,9 +96,9 @@ fn no_header_is_too_hostile() {
 #[test]
 fn samples_and_what_is_left_count_every_packet() {
     let mut sampler = sampler(7);
-    let mut chunk = chunk_of(&vec![(udp(250), Some(100)); 500]);
+    let mut chunk = chunk_of(&vec![(udp(250), Some(100)); 200]);
     let told: u32 = samples(&mut sampler, &mut chunk).iter().map(|sample| sample.pool).sum();
-    assert!(told < 1500);
-    assert_eq!(sampler.take_pools().collect::<Vec<_>>(), [(0, 1500 - told)]);
+    assert!(told < 600);
+    assert_eq!(sampler.take_pools().collect::<Vec<_>>(), [(0, 600 - told)]);
     assert_eq!(sampler.take_pools().count(), 0);
 }

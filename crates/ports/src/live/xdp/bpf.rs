@@ -11,8 +11,6 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use super::assembler::Slot;
-use super::offload::{self, OffloadMaps};
-use crate::socket_option;
 
 // Commands and constants of linux/bpf.h and linux/if_link.h.
 const MAP_CREATE: libc::c_int = 0;
@@ -41,9 +39,9 @@ pub(super) struct Hook {
 /// In the driver, or generically behind it.
 pub(super) const XDP: Hook = Hook { program_type: 6, link_type: 37, name: "thalweg_xdp" };
 /// Traffic control at the interface's ingress, behind its packet sockets (tcx, Linux 6.6).
-const INGRESS: Hook = Hook { program_type: 3, link_type: 46, name: "thalweg_ingress" };
+pub(super) const INGRESS: Hook = Hook { program_type: 3, link_type: 46, name: "thalweg_ingress" };
 /// In front of a socket's queue.
-const FILTER: Hook = Hook { program_type: 1, link_type: 0, name: "thalweg_filter" };
+pub(super) const FILTER: Hook = Hook { program_type: 1, link_type: 0, name: "thalweg_filter" };
 
 /// How many links of the system are searched for the one on an interface.
 const LINKS_MAX: usize = 10_000;
@@ -264,13 +262,17 @@ impl Program {
         unsafe { bpf(PROG_LOAD, &mut attributes).map(|program| Self(owned(program))) }
     }
 
+    pub(super) fn descriptor(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
     /// Attaches the program to the interface, in the driver (`native`) or generically behind it.
     pub(super) fn attach(&self, interface: u32, native: bool) -> io::Result<Link> {
         let flags = if native { XDP_FLAGS_DRV_MODE } else { XDP_FLAGS_SKB_MODE };
         self.link(interface, XDP, flags)
     }
 
-    fn link(&self, interface: u32, hook: Hook, flags: u32) -> io::Result<Link> {
+    pub(super) fn link(&self, interface: u32, hook: Hook, flags: u32) -> io::Result<Link> {
         let mut attributes = [self.0.as_raw_fd() as u32, interface, hook.link_type, flags];
         // SAFETY: the command's member; no pointers. It returns a new descriptor.
         unsafe { bpf(LINK_CREATE, &mut attributes).map(|link| Link(owned(link))) }
@@ -344,25 +346,4 @@ pub(super) fn link_of(interface: u32, program: u32) -> Option<u32> {
         }
     }
     None
-}
-
-/// Attaches a program to the ingress of an interface, behind its packet sockets (tcx), that stays as long as the link.
-/// It drops every packet, except those of the flows in `maps` that the sockets' filter leaves to it.
-pub(in crate::live) fn at_ingress(interface: u32, maps: Option<&OffloadMaps>) -> io::Result<Link> {
-    Program::load(INGRESS, &offload::ingress(maps), false)?.link(interface, INGRESS, 0)
-}
-
-/// The filter of packet sockets in front of that program.
-#[derive(Debug)]
-pub(in crate::live) struct Filter(Program);
-
-impl Filter {
-    pub(in crate::live) fn load(maps: &OffloadMaps) -> io::Result<Self> {
-        Program::load(FILTER, &offload::filter(maps), false).map(Self)
-    }
-
-    pub(in crate::live) fn attach(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
-        let Program(program) = &self.0;
-        socket_option::set_int(socket, libc::SOL_SOCKET, libc::SO_ATTACH_BPF, program.as_raw_fd())
-    }
 }

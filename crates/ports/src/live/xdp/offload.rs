@@ -76,7 +76,7 @@ pub(in crate::live) struct OffloadMaps {
     pub(super) state: i32,
     pub(super) counts: i32,
     /// Of `counts`: frames that the ingress had to drop.
-    pub(super) lost_at: u32,
+    pub(super) lost_at: i32,
     /// What the filter has decided about the present frame, by processor.
     pub(super) notes: i32,
     /// Frames with an unfinished checksum must not be redirected at all.
@@ -154,7 +154,8 @@ impl Offload {
             flows_v6: self.flows_v6.descriptor(),
             state: self.state.descriptor(),
             counts: self.counts.descriptor(),
-            lost_at: self.ports,
+            // A router has fewer than 65,536 ports.
+            lost_at: i32::try_from(self.ports).unwrap_or(i32::MAX),
             notes: self.notes.descriptor(),
         }
     }

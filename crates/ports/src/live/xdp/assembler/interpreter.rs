@@ -129,7 +129,7 @@ impl Machine {
                         r[1..6].fill(0xdead_dead_dead_dead);
                     }
                 },
-                code::EXIT => return self.end(r[0] as i32),
+                code::EXIT => return self.end(r[0].cast_signed()),
                 code if code & !0x18 == code::LOAD => r[d] = self.load(r[s].wrapping_add(offset), code),
                 code if code & !0x18 == code::STORE => {
                     let value = r[s].to_ne_bytes();
@@ -147,36 +147,37 @@ impl Machine {
         panic!("the program does not end");
     }
 
-    fn end(&self, result: i32) -> End {
-        match (self.runs, result) {
-            (Runs::InXdp, XDP_PASS) => End::Pass,
-            (Runs::AsFilter, FILTER_ACCEPT) => End::Accepted,
-            (Runs::AsFilter, 0) => End::Left,
-            (Runs::AtIngress, INGRESS_DROP) => End::Dropped,
-            other => panic!("unknown result {other:?}"),
+    fn end(&self, result: i64) -> End {
+        match self.runs {
+            Runs::InXdp if result == i64::from(XDP_PASS) => End::Pass,
+            Runs::AsFilter if result == i64::from(FILTER_ACCEPT) => End::Accepted,
+            Runs::AsFilter if result == 0 => End::Left,
+            Runs::AtIngress if result == i64::from(INGRESS_DROP) => End::Dropped,
+            runs => panic!("unknown result {result} {runs:?}"),
         }
     }
 
     /// Calls a helper that works on the frame.
     fn call(&mut self, helper: i32, [context, a, b, c, flags]: [u64; 5]) -> u64 {
-        const FAILED: u64 = -12_i64 as u64;
+        const FAILED: u64 = (-12_i64).cast_unsigned();
         assert_eq!(context, CONTEXT);
+        let place = |value: u64| usize::try_from(value).expect("a place in a frame");
         match (helper, self.runs) {
             (helper::LOAD_BYTES, Runs::AsFilter) => {
-                let Some(bytes) = self.frame.get(a as usize..(a + c) as usize).map(<[u8]>::to_vec) else {
+                let Some(bytes) = self.frame.get(place(a)..place(a + c)).map(<[u8]>::to_vec) else {
                     return FAILED;
                 };
                 self.memory(b, bytes.len()).copy_from_slice(&bytes);
             }
             (helper::PULL, Runs::AtIngress) => {
-                if self.is_short_of_memory || a as usize > self.frame.len() {
+                if self.is_short_of_memory || place(a) > self.frame.len() {
                     return FAILED;
                 }
-                self.piece = self.piece.max(a as usize);
+                self.piece = self.piece.max(place(a));
             }
             (helper::REPLACE_CHECKSUM, Runs::AtIngress) => {
                 assert_eq!(b, 0);
-                self.replace_checksum(a as usize, c as u32, flags as i32);
+                self.replace_checksum(place(a), c, i32::try_from(flags).expect("flags"));
             }
             other => panic!("no such helper: {other:?}"),
         }
@@ -184,20 +185,20 @@ impl Machine {
     }
 
     /// As the kernel does (`inet_proto_csum_replace_by_diff`).
-    fn replace_checksum(&mut self, at: usize, difference: u32, flags: i32) {
+    fn replace_checksum(&mut self, at: usize, difference: u64, flags: i32) {
         let now = u16::from_ne_bytes([self.frame[at], self.frame[at + 1]]);
         let is_none = flags & helper::ZERO_IS_NONE != 0;
         let is_pseudo = flags & helper::PSEUDO_HEADER != 0;
         let folded = |sum: u64| {
             let once = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
             let twice = (once & 0xffff) + (once >> 16);
-            ((twice & 0xffff) + (twice >> 16)) as u16
+            u16::try_from((twice & 0xffff) + (twice >> 16)).expect("it is folded")
         };
         let next = match self.is_unfinished {
             _ if is_none && now == 0 => now,
             true if !is_pseudo => now,
-            true => folded(u64::from(difference) + u64::from(now)),
-            false => !folded(u64::from(difference) + u64::from(!now)),
+            true => folded(difference + u64::from(now)),
+            false => !folded(difference + u64::from(!now)),
         };
         let next = if is_none && next == 0 && now != 0 { 0xffff } else { next };
         self.frame[at..at + 2].copy_from_slice(&next.to_ne_bytes());

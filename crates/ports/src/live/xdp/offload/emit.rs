@@ -41,7 +41,6 @@ pub(super) const UDP_BYTES: i32 = 8;
 pub(super) const TCP_BYTES: i32 = 20;
 /// Relative to the transport header.
 const TCP_FLAGS: i16 = tcp::FLAGS_AT as i16;
-const TCP_HEADER_LENGTH: i16 = 12;
 pub(super) const TCP: u32 = ip_protocol::TCP as u32;
 const UDP: u32 = ip_protocol::UDP as u32;
 /// FIN, SYN and RST, which the router must see to follow connections.
@@ -71,10 +70,12 @@ pub(super) struct Family {
     pub(super) transport: i32,
     /// The offset of the protocol.
     protocol: i16,
+    /// The offset of TCP's header length.
+    tcp_length: i16,
 }
 
-pub(super) const V4: Family = Family { transport: TRANSPORT_V4, protocol: PROTOCOL };
-pub(super) const V6: Family = Family { transport: TRANSPORT_V6, protocol: NEXT_HEADER };
+pub(super) const V4: Family = Family { transport: TRANSPORT_V4, protocol: PROTOCOL, tcp_length: 46 };
+pub(super) const V6: Family = Family { transport: TRANSPORT_V6, protocol: NEXT_HEADER, tcp_length: 66 };
 
 /// Forwards the frame and ends, or jumps to `unknown` with the frame unchanged. Expects the context in R6 and keeps
 /// it there.
@@ -123,7 +124,7 @@ pub(super) fn find_v6(a: &mut Assembler, at: At, maps: &OffloadMaps, unknown: La
 /// Jumps unless the frame has so many bytes.
 pub(super) fn require(a: &mut Assembler, at: At, bytes: i32, unknown: Label) {
     match at {
-        At::Filter => a.jump_if_less(R8, bytes as u32, unknown),
+        At::Filter => a.jump_if_less(R8, bytes.unsigned_abs(), unknown),
         At::Xdp | At::Ingress => a.jump_unless_present(R7, bytes, R8, R4, unknown),
     }
 }
@@ -308,7 +309,7 @@ pub(super) fn load_header_bytes(a: &mut Assembler, at: At, family: Family, unkno
     a.load(Width::U8, R3, R7, family.protocol);
     a.jump_unless_equal(R3, TCP, done);
     require(a, at, family.transport + TCP_BYTES, unknown);
-    a.load(Width::U8, R2, R7, family.transport as i16 + TCP_HEADER_LENGTH);
+    a.load(Width::U8, R2, R7, family.tcp_length);
     // The number of words is in the upper half.
     a.shift_right(R2, 2);
     a.and(R2, 0x3c);

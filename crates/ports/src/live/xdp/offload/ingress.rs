@@ -26,14 +26,14 @@ const STACK_NOTE: i16 = -64;
 /// The number of the note, 0.
 const STACK_NUMBER: i16 = -72;
 const STACK_PACKETS: i16 = -80;
-const STACK_COPY: i16 = STACK_PACKETS - COPY_BYTES as i16;
+const STACK_COPY: i16 = STACK_PACKETS - COPY_BYTES;
 /// Where the frame begins in it: so its addresses are at multiples of four, as on the stack they must be.
 const STACK_HEAD: i16 = STACK_COPY + 2;
 
 /// The longest head: IPv6 and TCP without options.
 const HEAD_BYTES: i32 = emit::TRANSPORT_V6 + emit::TCP_BYTES;
 /// Room for it, in whole words.
-const COPY_BYTES: i32 = 80;
+const COPY_BYTES: i16 = 80;
 /// The shortest: IPv4 and UDP.
 const HEAD_MIN: i32 = emit::TRANSPORT_V4 + emit::UDP_BYTES;
 
@@ -92,7 +92,7 @@ pub(in super::super) fn ingress(maps: Option<&OffloadMaps>) -> Vec<Slot> {
         a.place(lost);
         a.set(R5, 0);
         a.store(Width::U64, R10, STACK_LENGTH, R5);
-        a.set(R5, maps.lost_at as i32);
+        a.set(R5, maps.lost_at);
         emit::count_by(&mut a, maps, None);
     }
     a.place(drop);
@@ -124,10 +124,10 @@ fn take_note(a: &mut Assembler, maps: &OffloadMaps, none: Label) {
 /// Leaves a copy of the frame's beginning at R7 and the frame's length in R8.
 fn copy_head(a: &mut Assembler, unknown: Label) {
     a.load(Width::U32, R8, R6, buffer::LENGTH);
-    a.jump_if_less(R8, HEAD_MIN as u32, unknown);
+    a.jump_if_less(R8, HEAD_MIN.unsigned_abs(), unknown);
     a.set(R1, 0);
-    for word in 0..COPY_BYTES / 8 {
-        a.store(Width::U64, R10, STACK_COPY + word as i16 * 8, R1);
+    for at in (STACK_COPY..STACK_PACKETS).step_by(8) {
+        a.store(Width::U64, R10, at, R1);
     }
     load_head_bytes(a, R4);
     a.copy(R1, R6);

@@ -154,7 +154,7 @@ fn maps(needs_finished_checksums: bool) -> OffloadMaps {
         flows_v6: FLOWS_V6,
         state: STATE,
         counts: COUNTS,
-        lost_at: LOST,
+        lost_at: 2,
         notes: NOTES,
         needs_finished_checksums,
     }
