@@ -1,4 +1,4 @@
-//! Rollups: the records of each hour, summed by step and by the fields of [`KEPT`], beside the records of a writer.
+//! Rollups: the records of each hour, summed by step and by the fields of `KEPT`, beside the records of a writer.
 //!
 //! ```text
 //! DIR/.rollups/minute/date=2026-11-22/hour=5/flows-...-00000000002b.rollup
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A row of a rollup is a record whose other fields are unknown, with the number of its records: so files, pruning and
-//! sums are those of records. The footer names the files that it covers ([`RollupFacts`]). What counts of an hour is its
+//! sums are those of records. The footer names the files that it covers (`RollupFacts`). What counts of an hour is its
 //! rollup and the files that this does not cover, so each record counts once:
 //!
 //! - **Late records** are in a file that the rollup does not cover. The next rollup is the sum of the one before and of
@@ -18,7 +18,7 @@
 //!
 //! A crash at any step changes no answer: until a rollup has its name, its files are not covered.
 //!
-//! Bounds: an hour has at most [`ROWS_MAX`] rows, the largest. Twice as many and one row group are in memory. Smaller
+//! Bounds: an hour has at most `ROWS_MAX` rows, the largest. Twice as many and one row group are in memory. Smaller
 //! ones are summed without addresses and ASes; if exporters and interfaces alone are too many, without interfaces,
 //! protocols and applications, too. The footer says so (`folded`), and then questions by these fields are not asked
 //! of the rollup while there are records.
