@@ -47,6 +47,7 @@ pub struct PacketSamplers {
 }
 
 impl PacketSamplers {
+    /// Senders that do not know the seed cannot know which packets are sampled.
     pub fn new(sampling: PacketSampling, seed: u64) -> Self {
         Self { sampling, seed, made: Arc::default() }
     }
