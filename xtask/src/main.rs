@@ -4,6 +4,7 @@
 //! it does before it does it, stops at the first failure, and then prints what to do next. Exit codes: 0
 //! done, 1 failed, 2 bad usage.
 
+mod bounded;
 mod cargo;
 mod ci;
 mod fuzz;

@@ -15,8 +15,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::bounded;
 use crate::cargo::cargo_command;
 
+/// A program that takes longer hangs: the longest takes five minutes on two cores.
+const LONGEST: Duration = Duration::from_secs(20 * 60);
 /// The tests that run at the same time in a program whose tests mostly wait.
 const THREADS_WAITING: usize = 16;
 
@@ -221,17 +224,17 @@ impl Built {
 fn run_programs(queue: &Queue, takes: Takes, arguments: &[String], report: &Sender<Outcome>) {
     while let Some(program) = queue.next(takes) {
         let began = Instant::now();
-        let result = Command::new(&program.path)
-            .args(arguments)
-            .current_dir(&program.folder)
-            .env("RUST_TEST_THREADS", program.lane.threads().to_string())
-            .stdin(Stdio::null())
-            .output();
+        let result = bounded::run(
+            Command::new(&program.path)
+                .args(arguments)
+                .current_dir(&program.folder)
+                .env("RUST_TEST_THREADS", program.lane.threads().to_string()),
+            LONGEST,
+        );
         let (output, passed) = match result {
-            Ok(done) => {
-                let text =
-                    [done.stdout, done.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-                (text.concat(), done.status.success())
+            Ok(ended) => {
+                let passed = ended.passed();
+                (ended.output, passed)
             }
             Err(error) => (format!("it did not start: {error}"), false),
         };
