@@ -94,7 +94,7 @@ fn metered(
         let (stop_it, heard) = (Arc::clone(&stop), watch.clone());
         let probe = scope.spawn(move || probe(&options, &stop_it, &heard));
         // Stops the probe, also after a panic.
-        let _ends = Stop(&stop);
+        let _ends = thalweg_testdata::Stop(&stop);
         wait_until("the probe does not begin", || {
             watch.is_open.load(Ordering::SeqCst) || probe.is_finished()
         });
@@ -110,14 +110,6 @@ fn metered(
         stop.store(true, Ordering::SeqCst);
         probe.join().expect("the thread does not panic").expect("the probe ends without an error")
     })
-}
-
-struct Stop<'s>(&'s AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
 }
 
 fn options(lines: &Path) -> ProbeOptions {

@@ -168,9 +168,7 @@ impl Changes {
     fn put(&self, compaction: &mut Compaction, partition: &Partition) -> Result<(), StoreError> {
         {
             let mut table = self.table.lock();
-            let names = self.publish.lock();
-            compaction.publish()?;
-            drop(names);
+            compaction.publish(&self.publish)?;
             if let Err(error) = table.commit([partition.hour], &[]) {
                 compaction.withdraw()?;
                 return Err(error);
@@ -472,9 +470,11 @@ impl Compaction {
         Ok(Some(Self { file: new, replaced, rows }))
     }
 
-    /// Gives the new file its name, durably.
-    pub(crate) fn publish(&mut self) -> Result<(), StoreError> {
+    /// Gives the new file its name, durably. Names are held for the change alone: views would wait for the disk.
+    pub(crate) fn publish(&mut self, names: &Mutex<()>) -> Result<(), StoreError> {
+        let changing = names.lock();
         let path = self.file.publish()?;
+        drop(changing);
         // The new name must be on disk before an old file is removed.
         path.parent().map_or(Ok(()), dataset::sync_folder)
     }

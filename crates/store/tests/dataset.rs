@@ -16,6 +16,7 @@ use thalweg_base::{Name, XorShift64Star};
 use thalweg_flow::{Counters, EndReason, ExporterId, FlowKey, FlowRecord};
 use thalweg_store::query::{Key, Metric, Query, list, top};
 use thalweg_store::{Dataset, Filter, Retention, StoreError, View, Window, Writer, WriterOptions};
+use thalweg_testdata::Stop;
 
 #[path = "dataset/engines.rs"]
 mod engines;
@@ -238,6 +239,7 @@ fn views_are_whole_while_files_come_and_go() {
             let (writer, done, taken, looks) = (&writer, &done, &taken, &looks);
             let dataset = Dataset::open(folder.path()).unwrap();
             scope.spawn(move || {
+                let _stop = Stop(done);
                 let mut before = 0;
                 while !done.load(Ordering::SeqCst) {
                     let least = taken.load(Ordering::SeqCst);
@@ -251,8 +253,9 @@ fn views_are_whole_while_files_come_and_go() {
                 }
             });
         }
+        let _stop = Stop(&done);
         let mut number = 0;
-        while number < 30_000 || looks.load(Ordering::SeqCst) < 20 {
+        while !done.load(Ordering::SeqCst) && (number < 30_000 || looks.load(Ordering::SeqCst) < 20) {
             writer.append(&records(number..number + 500)).unwrap();
             number += 500;
             taken.store(number, Ordering::SeqCst);
@@ -264,7 +267,6 @@ fn views_are_whole_while_files_come_and_go() {
                 assert!(done.files_joined > 1 && done.files_made == 1, "{done:?}");
             }
         }
-        done.store(true, Ordering::SeqCst);
     });
     assert!(writer.close().unwrap().upkeep.files_joined > 0);
 }

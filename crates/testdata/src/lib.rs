@@ -11,6 +11,7 @@ mod datagrams;
 use std::io::{self, Write};
 use std::net::{TcpListener, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use datagrams::{Datagram, datagrams};
 use thalweg_base::free_port_candidates;
@@ -33,6 +34,15 @@ fn find(root: &Path, path: &str) -> io::Result<PathBuf> {
 pub fn skipped(why: &str) {
     // Nothing can be done if even this fails.
     let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
+}
+
+/// Tells threads to stop, also after a panic: the test then fails instead of waiting for them for ever.
+pub struct Stop<'s>(pub &'s AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// A port of loopback that nobody uses, for TCP and UDP.

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use thalweg_base::XorShift64Star;
+use thalweg_testdata::Stop;
 
 /// Every look-up path of a shared structure, so that one test covers all kernels.
 trait Paths<A: Address>: Lpm<A> {
@@ -257,20 +258,19 @@ where
         for batch in [64, 200] {
             let (addresses, allowed, table, done) = (&addresses, &allowed, &table, &done);
             scope.spawn(move || {
+                let _stop = Stop(done);
                 let mut found = [0; 256];
                 while !done.load(Ordering::Relaxed) {
                     for (addresses, allowed) in addresses.chunks(batch).zip(allowed.chunks(batch)) {
                         table.lookup_batch(addresses, &mut found);
                         for ((address, allowed), found) in addresses.iter().zip(allowed).zip(&found) {
-                            if !allowed.contains(found) {
-                                done.store(true, Ordering::Relaxed);
-                                panic!("{address:x?} gave {found}, may be {allowed:?}");
-                            }
+                            assert!(allowed.contains(found), "{address:x?} gave {found}, may be {allowed:?}");
                         }
                     }
                 }
             });
         }
+        let _stop = Stop(&done);
         let mut rng = XorShift64Star::new(3);
         for _ in 0..rounds {
             let index = rng.below(routes.len() as u32) as usize;
@@ -284,7 +284,6 @@ where
                 writer.insert(prefix, hop).unwrap();
             }
         }
-        done.store(true, Ordering::Relaxed);
     });
     for &address in &addresses {
         assert_eq!(table.lookup(address), writer.routes().lookup(address));

@@ -171,7 +171,7 @@ fn a_joining_that_stops_at_any_step_leaves_a_whole_table() {
         let changes = Changes::new(&root, 9, Table::new(&root, true, || START_NS));
         let mut compaction = Compaction::write(&changes, &partition.path, files).unwrap().unwrap();
         if steps > 0 {
-            compaction.publish().unwrap();
+            compaction.publish(&changes.publish).unwrap();
         }
         let mut table = changes.table.lock();
         if steps > 1 {

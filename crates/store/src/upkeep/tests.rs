@@ -79,7 +79,7 @@ fn stopped_before_the_old_files_are_removed() {
     let world = small_files();
     let mut compaction =
         Compaction::write(&world.changes, &world.partition, world.files.clone()).unwrap().unwrap();
-    compaction.publish().unwrap();
+    compaction.publish(&world.changes.publish).unwrap();
     world.check(1, 0, 6);
 }
 
@@ -88,7 +88,7 @@ fn stopped_while_the_old_files_are_removed() {
     let world = small_files();
     let mut compaction =
         Compaction::write(&world.changes, &world.partition, world.files.clone()).unwrap().unwrap();
-    compaction.publish().unwrap();
+    compaction.publish(&world.changes.publish).unwrap();
     fs::remove_file(&compaction.replaced[0]).unwrap();
     fs::remove_file(&compaction.replaced[3]).unwrap();
     world.check(1, 0, 4);

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use thalweg_ports::tcp::{HopLimit, Md5Key, connect};
+use thalweg_testdata::Stop;
 use thalweg_wire::bgp::{
     Capabilities, MessageKind, Notification, Open, cease, error, frame, write_keepalive,
 };
@@ -151,13 +152,14 @@ fn a_neighbor_that_still_sends_hears_why() {
             }
             Ok(())
         });
+        let over = Stop(&is_over);
         thalweg.neighbor(End::Right.v4().into(), "shutdown");
         // A neighbor that reads late still finds the NOTIFICATION.
         std::thread::sleep(Duration::from_millis(300));
         let mut heard = Vec::new();
         stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
         let read = stream.read_to_end(&mut heard);
-        is_over.store(true, Ordering::Release);
+        drop(over);
         assert!(read.is_ok(), "the end comes without a reset: {read:?}");
         let written = writing.join().expect("it ends");
         assert!(written.is_ok(), "the neighbor's write meets no reset: {written:?}");

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::programs::config;
 use crate::site::{OFFICE, OUTSIDE, Site, eventually, has};
-use crate::wire::{Stop, Wire};
+use crate::wire::Wire;
+use thalweg_testdata::Stop;
 
 const CALLS: u64 = 10;
 /// Two seconds of A-law, which sipp sends as a packet of 160 bytes every 20 ms.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::dead_ways::{BGP, Bird, back_to_office, bird, established, neighbor};
 use crate::site::{OFFICE, OUTSIDE, Site, eventually, has};
-use crate::wire::Stop;
+use thalweg_testdata::Stop;
 
 /// More than two hold times.
 const LASTS: Duration = Duration::from_secs(20);

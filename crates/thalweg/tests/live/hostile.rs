@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use crate::packets::build;
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually};
-use crate::wire::{Stop, Wire};
+use crate::wire::Wire;
 use frames::VethPair;
-use thalweg_testdata::uninterrupted;
+use thalweg_testdata::{Stop, uninterrupted};
 use thalweg_wire::MacAddr;
 
 /// Frames sent before waiting until the router has seen them: fewer than fit into any driver's ring.

@@ -19,7 +19,8 @@ use crate::packets::build;
 use crate::reload::steady::losses;
 use crate::reload::{BEYOND, base, config, configurations};
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually};
-use crate::wire::{Stop, Wire};
+use crate::wire::Wire;
+use thalweg_testdata::Stop;
 
 /// The order of faults, and what is random in them.
 const SEED: u64 = 20_261_126;

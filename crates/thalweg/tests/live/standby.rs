@@ -19,6 +19,7 @@ use serde_json::Value;
 
 use crate::site::{GUEST, OFFICE, OUTSIDE, Router, Site, eventually};
 use crate::vrrp::share_link;
+use thalweg_testdata::Stop;
 
 const IDLE: usize = 50;
 const BUSY: usize = 4;
@@ -161,8 +162,7 @@ fn connections_survive_the_death_of_a_router_and_its_return() {
         });
     };
     thread::scope(|scope| {
-        // Ends the scope if an assertion fails.
-        let _end = EndsWhenDropped(&ends);
+        let end = Stop(&ends);
         for ((client, server), rounds) in busy.0.iter_mut().zip(&rounds) {
             let ends = &ends;
             scope.spawn(move || {
@@ -193,7 +193,7 @@ fn connections_survive_the_death_of_a_router_and_its_return() {
         moves_on();
         idle.speak();
         eventually("it has everything", || is(&beside, "ready"));
-        ends.store(true, Ordering::Release);
+        drop(end);
     });
     idle.speak();
     eventually("and the first one knows", || is(&active, "covered"));
@@ -219,14 +219,6 @@ fn a_router_without_the_secret_learns_and_tells_nothing() {
     let view = is(&stranger, "alone").expect("a view");
     assert_eq!((&view["sessions"], &view["states"]), (&0.into(), &0.into()), "{view}");
     drop(connections);
-}
-
-struct EndsWhenDropped<'a>(&'a AtomicBool);
-
-impl Drop for EndsWhenDropped<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
 }
 
 /// At boot the link's address may come after the router.

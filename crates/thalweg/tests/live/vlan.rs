@@ -22,7 +22,8 @@ use thalweg_wire::MacAddr;
 
 use crate::packets::build;
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Site, eventually, has};
-use crate::wire::{Stop, Wire, is_traffic};
+use crate::wire::{Wire, is_traffic};
+use thalweg_testdata::Stop;
 
 const HOSTS_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0x56, 1]);
 const ROUTERS_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0x56, 2]);

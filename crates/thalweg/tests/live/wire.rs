@@ -85,15 +85,6 @@ impl Wire {
     }
 }
 
-/// Stops what runs beside a test, also after a panic.
-pub(crate) struct Stop<'s>(pub(crate) &'s AtomicBool);
-
-impl Drop for Stop<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// Whether a frame is unicast IP: not ARP, Neighbor Discovery or broadcast.
 pub(crate) fn is_traffic(frame: &[u8]) -> bool {
     match frame.get(12..14) {

@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use super::{BEYOND, GATEWAYS, Settings, base, config, configurations};
 use crate::site::{OFFICE, OUTSIDE, Router, Site, eventually};
-use thalweg_testdata::{uninterrupted, with_room};
+use thalweg_testdata::{Stop, uninterrupted, with_room};
 
 /// Packets per second by default.
 const RATE: u64 = 5_000;
@@ -98,10 +98,11 @@ impl<'s> Stream<'s> {
         let ends = AtomicBool::new(false);
         let (sent, said) = thread::scope(|scope| {
             let sender = scope.spawn(|| send(&socket, self.rate, &ends));
+            let end = Stop(&ends);
             thread::sleep(Duration::from_millis(300));
             let said = work();
             thread::sleep(Duration::from_millis(300));
-            ends.store(true, Ordering::Release);
+            drop(end);
             (sender.join().expect("it sends"), said)
         });
         // The neighbors are resolved, so the first packets do not wait, and the last arrive soon.
