@@ -39,6 +39,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use thalweg_config::{ConfigErrors, ConfigSource, RouterConfig};
 use thalweg_daemon::RunError;
@@ -142,11 +143,20 @@ impl fmt::Display for Failure {
     }
 }
 
+/// Raises the limit of open files to what the system allows: a question about months opens thousands of files, and a
+/// shell's limit is 1024.
+fn open_as_many_files_as_allowed() {
+    let limits = getrlimit(Resource::Nofile);
+    // Where it is refused, the error about a file that cannot be opened tells it.
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
+}
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(said) => return tell(&said),
     };
+    open_as_many_files_as_allowed();
     let format = cli.format;
     let result = match cli.command {
         Command::Check(args) => check::run(&args, format),

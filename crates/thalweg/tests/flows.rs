@@ -19,25 +19,28 @@ fn write_from(folder: &Path, start_ns: u64) {
     let options = WriterOptions { upkeep_interval_s: 0, ..WriterOptions::new(|| START_NS) };
     let (writer, _) = Writer::open(folder, options).unwrap();
     for number in 0..100u64 {
-        let key = FlowKey {
-            src: std::net::Ipv4Addr::new(10, 0, 0, (number % 10) as u8).into(),
-            dst: "192.0.2.53".parse().unwrap(),
-            src_port: 1024 + number as u16,
-            dst_port: if number % 2 == 0 { 53 } else { 853 },
-            protocol: 17,
-            traffic_class: 0,
-            ingress: 1,
-            vlan: 0,
-            mpls_label: None,
-        };
-        let last_ns = start_ns + number * 60_000_000_000;
-        let counters =
-            Counters { packets: 2, bytes: 100 + number, first_ns: last_ns, last_ns, ..Counters::default() };
-        let mut record = FlowRecord::new(key, counters, EndReason::IdleTimeout);
-        record.application = 8;
-        writer.append(&[record]).unwrap();
+        writer.append(&[record(number, start_ns + number * 60_000_000_000)]).unwrap();
     }
     writer.close().unwrap();
+}
+
+fn record(number: u64, last_ns: u64) -> FlowRecord {
+    let key = FlowKey {
+        src: std::net::Ipv4Addr::new(10, 0, 0, (number % 10) as u8).into(),
+        dst: "192.0.2.53".parse().unwrap(),
+        src_port: 1024 + number as u16,
+        dst_port: if number % 2 == 0 { 53 } else { 853 },
+        protocol: 17,
+        traffic_class: 0,
+        ingress: 1,
+        vlan: 0,
+        mpls_label: None,
+    };
+    let counters =
+        Counters { packets: 2, bytes: 100 + number, first_ns: last_ns, last_ns, ..Counters::default() };
+    let mut record = FlowRecord::new(key, counters, EndReason::IdleTimeout);
+    record.application = 8;
+    record
 }
 
 fn flows(folder: &Path, arguments: &[&str]) -> Output {
@@ -52,6 +55,33 @@ fn text(output: &Output) -> String {
 
 fn json(output: &Output) -> Value {
     serde_json::from_str(&text(output)).unwrap()
+}
+
+/// A shell allows 1024 open files; the system allows more.
+#[test]
+fn more_files_are_asked_than_a_shell_lets_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = WriterOptions { upkeep_interval_s: 0, ..WriterOptions::new(|| START_NS) };
+    let (writer, _) = Writer::open(folder.path(), options).unwrap();
+    for hour in 0..60 {
+        writer.append(&[record(hour, START_NS + hour * 3_600_000_000_000)]).unwrap();
+        writer.flush().unwrap();
+    }
+    writer.close().unwrap();
+    let output = Command::new("sh")
+        .args([
+            "-c",
+            "ulimit -S -n 40 && exec \"$@\"",
+            "sh",
+            env!("CARGO_BIN_EXE_thalweg"),
+            "flows",
+            "--data",
+        ])
+        .arg(folder.path())
+        .args(["top", "src", "--format", "json"])
+        .output()
+        .unwrap();
+    assert_eq!(json(&output)["total"]["flows"], 60);
 }
 
 #[test]
