@@ -83,7 +83,8 @@ impl Changes {
                 match rollup::sum(*level, &earlier, &files, stops) {
                     Ok(None) => return Ok(made),
                     Ok(Some(summed)) => {
-                        made += u64::from(self.put_rollup(*level, partition.hour, summed, &earlier)?);
+                        self.put_rollup(*level, partition.hour, summed, &earlier)?;
+                        made += 1;
                         break;
                     }
                     // Readers leave a damaged file out, and say so.
@@ -99,19 +100,16 @@ impl Changes {
         Ok(made)
     }
 
-    /// Writes the rollup of an hour in the place of earlier ones; returns whether there was anything to write.
+    /// Writes the rollup of an hour in the place of earlier ones. One of events alone has no rows, and says of which time.
     pub(crate) fn put_rollup(
         &self,
         level: Level,
         hour: u64,
         summed: Summed,
         earlier: &[Arc<FlowFile>],
-    ) -> Result<bool, StoreError> {
+    ) -> Result<(), StoreError> {
         let facts = summed.facts.clone();
         let rows = summed.into_records();
-        if rows.is_empty() {
-            return Ok(false);
-        }
         let partition = dataset::partition_path(&level.folder(&self.root), hour);
         make_folders(&self.root, &partition)?;
         let mut file = Temporary::of(partition.join(dataset::rollup_name(facts.span_ns, self.id())));
@@ -121,14 +119,16 @@ impl Changes {
             writer.append(&Block::of(group.iter()))?;
         }
         writer.finish()?;
-        let _names = self.publish.lock();
+        let names = self.publish.lock();
         file.publish()?;
+        drop(names);
         // The new name must be on disk before an old file is removed, be it a rollup or one of records.
         dataset::sync_folder(&partition)?;
+        let _names = self.publish.lock();
         for old in earlier {
             fs::remove_file(&old.path).map_err(StoreError::io("remove", &old.path))?;
         }
-        Ok(true)
+        Ok(())
     }
 }
 
