@@ -198,16 +198,17 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("snmpd.conf");
         std::fs::write(&path, "rocommunity secret 127.0.0.1\n").expect("it can be written");
+        let log = folder.path().join("log");
         let port = UdpSocket::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
         let agent = Command::new("snmpd")
-            .args(["-f", "-C", "-Ln", "-I", "-smux", "-c"])
+            .args(["-f", "-C", "-Le", "-I", "-smux", "-c"])
             .arg(&path)
             .arg(format!("udp:127.0.0.1:{port}"))
             .env("SNMP_PERSISTENT_DIR", folder.path())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(std::fs::File::create(&log).expect("it can be written"))
             .spawn();
-        let Ok(_agent) = agent.map(Agent) else {
+        let Ok(mut agent) = agent.map(Agent) else {
             thalweg_testdata::skipped("no snmpd (Debian: snmpd, snmp)");
             return;
         };
@@ -216,7 +217,12 @@ mod tests {
         let found = loop {
             match interfaces(address, "secret") {
                 Ok(found) => break found,
-                Err(error) => assert!(begun.elapsed() < Duration::from_secs(60), "{error}"),
+                Err(error) => {
+                    let ended = agent.0.try_wait().expect("it is ours");
+                    let said = || std::fs::read_to_string(&log).expect("its log");
+                    assert!(ended.is_none(), "the agent ended, {ended:?}: {}", said());
+                    assert!(begun.elapsed() < Duration::from_secs(60), "{error}: {}", said());
+                }
             }
         };
         let names: Vec<String> = found.values().map(|interface| interface.name.text().into_owned()).collect();
