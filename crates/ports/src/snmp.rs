@@ -199,7 +199,8 @@ mod tests {
         let path = folder.path().join("snmpd.conf");
         std::fs::write(&path, "rocommunity secret 127.0.0.1\n").expect("it can be written");
         let log = folder.path().join("log");
-        let port = UdpSocket::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
+        // Not one that the system assigns: a question that leaves from the port it goes to holds it when the agent wants it.
+        let port = thalweg_testdata::free_port();
         let agent = Command::new("snmpd")
             .args(["-f", "-C", "-Le", "-I", "-smux", "-c"])
             .arg(&path)
