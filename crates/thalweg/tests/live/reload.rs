@@ -61,14 +61,20 @@ pub(crate) fn base() -> Settings {
     }
 }
 
+/// With a driver `...+offload` the kernel forwards known flows; there are no queues then, which would keep flows from it.
 pub(crate) fn config(driver: &str, settings: &Settings) -> String {
+    let (driver, offload) = match driver.strip_suffix("+offload") {
+        Some(driver) => (driver, "offload = true\n"),
+        None => (driver, ""),
+    };
     let port = |host: Host, more: &str| {
         format!(
-            "[ports.{0}]\ninterface = \"{0}\"\ndriver = \"{driver}\"\naddresses = [\"{1}/24\"]\n{more}\n",
+            "[ports.{0}]\ninterface = \"{0}\"\ndriver = \"{driver}\"\naddresses = [\"{1}/24\"]\n{offload}{more}\n",
             host.port, host.gateway_v4
         )
     };
     let Settings { routes, nat, qos, lan, rest, gateway } = settings;
+    let qos = if offload.is_empty() { qos.as_str() } else { "" };
     let ports = [port(OFFICE, lan), port(GUEST, ""), port(OUTSIDE, "")].concat();
     format!(
         "{ports}[nat]\noutside = \"wan\"\ninside = [\"lan\", \"guest\"]\n{nat}\n\

@@ -15,6 +15,7 @@ use thalweg_base::XorShift64Star;
 use thalweg_wire::MacAddr;
 
 use crate::hostile::frames::{self, VethPair};
+use crate::offload::offloaded;
 use crate::packets::build;
 use crate::reload::steady::losses;
 use crate::reload::{BEYOND, base, config, configurations};
@@ -297,6 +298,11 @@ fn soak(driver: &str, lasts: Duration) {
         );
     }
     assert!(soak.lost.get(&Fault::Stopped).is_some_and(|(_, missed, _)| *missed > 0), "a ring overflows");
+    if driver.ends_with("+offload") {
+        let offloaded = offloaded(&soak.router);
+        println!("SOAK {driver}: {offloaded} packets were forwarded by the kernel");
+        assert!(offloaded > 0, "the kernel forwards flows");
+    }
     let growth = growth(&memory);
     println!(
         "SOAK {driver}: memory in the last third of {} passes over the one before: {growth:+.2} %",
@@ -314,8 +320,9 @@ fn faults_without_end_leave_nothing_behind() {
     match minutes {
         None => soak("af_packet", Duration::ZERO),
         Some(minutes) => {
-            for driver in ["af_packet", "af_xdp"] {
-                soak(driver, Duration::from_secs_f64(minutes * 30.0));
+            let drivers = ["af_packet", "af_packet+offload", "af_xdp"];
+            for driver in drivers {
+                soak(driver, Duration::from_secs_f64(minutes * 60.0 / drivers.len() as f64));
             }
         }
     }
