@@ -92,6 +92,12 @@ table! {
         .default_of(|| FlowsConfig::default().iceberg)
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.iceberg)))
         .help("keep the store as a table of [Apache Iceberg](flow-store.md#apache-iceberg), too");
+    static ARCHIVE: Key<String> = Key::text("archive", "an address", archive)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.archive.clone())))
+        .help(
+            "bucket of [S3](flow-store.md#an-archive-on-s3) that complete hours of the store go to; `keep` then removes only what \
+             is there: `\"s3://BUCKET/PREFIX\"`",
+        );
     static MMDB: Key<Vec<PathBuf>> = Key::by("mmdb", "a path or a list of at most 8", databases)
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.mmdb.clone())))
         .help(
@@ -261,6 +267,14 @@ fn collectors(reader: &mut Reader, item: &Item<'_>) -> Option<Vec<String>> {
 }
 
 /// The rest of it is checked on use.
+fn archive(text: &str) -> Result<String, &'static str> {
+    let bucket = text.strip_prefix("s3://").and_then(|rest| rest.split(['/', '?']).next());
+    let is_address =
+        bucket.is_some_and(|bucket| !bucket.is_empty()) && !text.chars().any(char::is_whitespace);
+    if is_address { Ok(text.to_owned()) } else { Err("\"s3://BUCKET/PREFIX\"") }
+}
+
+/// The rest of it is checked on use.
 fn webhook(text: &str) -> Result<String, &'static str> {
     let is_address =
         ["http://", "https://"].iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
@@ -317,6 +331,10 @@ fn read_keep(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsCo
         flows.iceberg = ICEBERG.value(reader, &item)?;
         flows.iceberg.then(|| (ICEBERG.name(), item.span))
     });
+    if let Some(item) = section.take(&ARCHIVE) {
+        flows.archive = ARCHIVE.value(reader, &item);
+        first.get_or_insert((ARCHIVE.name(), item.span));
+    }
     let keep = &mut flows.keep;
     let keys = [(&KEEP, &mut keep.age_s), (&KEEP_BYTES, &mut keep.bytes), (&KEEP_FREE, &mut keep.free)];
     for (key, value) in keys {

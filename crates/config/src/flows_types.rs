@@ -29,6 +29,8 @@ pub struct FlowsConfig {
     pub keep: KeepConfig,
     /// The dataset is also an Iceberg table.
     pub iceberg: bool,
+    /// Where complete hours of the dataset go: a bucket of S3.
+    pub archive: Option<String>,
     /// MMDB databases: country and AS by address.
     pub mmdb: Vec<PathBuf>,
     /// A list of names of networks.
@@ -52,6 +54,7 @@ impl Default for FlowsConfig {
             store: None,
             keep: KeepConfig::default(),
             iceberg: false,
+            archive: None,
             mmdb: Vec::new(),
             networks: None,
             alarm_webhook: None,

@@ -127,6 +127,7 @@ impl FlowSide {
             store: flows.store.clone(),
             retention: retention(&flows.keep),
             iceberg: flows.iceberg,
+            archive: flows.archive.clone(),
             notify,
             meter: flows.meter.clone(),
             interfaces: interfaces_of(ports.clone()),

@@ -33,6 +33,7 @@ use thalweg_flow::FlowRecord;
 
 use crate::error::StoreError;
 use crate::file::FlowFile;
+use crate::object::ObjectStore;
 use thalweg_text::calendar::{HOUR_NS, Moment};
 
 /// How often a reader starts over because files changed.
@@ -41,10 +42,10 @@ const TRIES_MAX: usize = 50;
 const FILES_PER_THREAD: usize = 8;
 /// The most skipped files whose names are kept.
 const SKIPPED_NAMED_MAX: usize = 20;
-const EXTENSION: &str = ".parquet";
+pub(crate) const EXTENSION: &str = ".parquet";
 pub(crate) const TEMPORARY: &str = ".tmp";
 /// The beginning of the names of further writers' folders.
-const PART: &str = "writer-";
+pub(crate) const PART: &str = "writer-";
 
 /// Records of a time span: `from_ns <= end of the flow < to_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,14 +194,16 @@ pub struct Summary {
 /// Datasets opened for reading, as one.
 #[derive(Clone, Debug)]
 pub struct Dataset {
-    roots: Vec<PathBuf>,
+    pub(crate) roots: Vec<PathBuf>,
+    /// Stores with hours that may no longer be in the folders.
+    pub(crate) archives: Vec<Arc<dyn ObjectStore>>,
 }
 
 impl Dataset {
     /// Opens the dataset in this folder, which must exist.
     pub fn open(root: &Path) -> Result<Self, StoreError> {
         match fs::metadata(root).map_err(StoreError::io("open the dataset", root))?.is_dir() {
-            true => Ok(Self { roots: vec![root.to_path_buf()] }),
+            true => Ok(Self { roots: vec![root.to_path_buf()], archives: Vec::new() }),
             false => {
                 let what = "it is not a folder: expected one with a dataset of flow records".to_owned();
                 Err(StoreError::Unreadable { path: root.to_path_buf(), what })
@@ -208,13 +211,17 @@ impl Dataset {
         }
     }
 
-    /// Adds the folders of another dataset; a folder counts once.
+    /// Adds the folders and archives of another dataset; a folder counts once, and so does a file that is in both.
     pub fn add(&mut self, other: Self) {
         self.roots.extend(other.roots);
+        self.archives.extend(other.archives);
     }
 
     /// Whether a writer ever used each of these folders. Queries over any other folder return nothing.
     pub fn is_one(&self) -> Result<bool, StoreError> {
+        if !self.has_archives()? {
+            return Ok(false);
+        }
         for root in &self.roots {
             let mut is_used = false;
             for part in parts(root)? {
@@ -246,6 +253,7 @@ impl Dataset {
         for part in self.parts()? {
             view.join(view_of_part(&part, window)?);
         }
+        self.add_archives(&mut view, window)?;
         Ok(view)
     }
 }
@@ -303,11 +311,16 @@ fn stable_listing(
     Ok(before)
 }
 
-/// Opens all files; counts unreadable ones and ignores replaced ones.
+/// Opens all files, as [`view_of`] takes them.
 pub(crate) fn open_all(paths: &[PathBuf]) -> Result<View, StoreError> {
+    view_of(open_each(paths))
+}
+
+/// Counts files that could not be opened and ignores replaced ones.
+pub(crate) fn view_of(files: Vec<Result<FlowFile, StoreError>>) -> Result<View, StoreError> {
     let mut view = View::default();
     let mut replaced: HashSet<PathBuf> = HashSet::new();
-    for opened in open_each(paths) {
+    for opened in files {
         match opened {
             Ok(file) => {
                 replaced.extend(file.replaced());

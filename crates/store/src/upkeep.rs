@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use thalweg_flow::FlowRecord;
 
+use crate::archive::marks::Marks;
 use crate::block::Block;
 use crate::dataset::{self, Partition, Skipped, Temporary, View, Window, name_of};
 use crate::error::{StoreError, megabytes};
@@ -77,6 +78,11 @@ pub struct Upkeep {
     pub records_expired: u64,
     /// Bytes of the removed files.
     pub bytes_expired: u64,
+    /// Files that are in the archive since.
+    pub files_archived: u64,
+    pub bytes_archived: u64,
+    /// Of the removed records, those that an archive should have and has not.
+    pub records_unarchived: u64,
 }
 
 impl Upkeep {
@@ -84,8 +90,12 @@ impl Upkeep {
     pub(crate) fn removed(&self) -> Option<String> {
         (self.files_expired > 0).then(|| {
             let size = megabytes(self.bytes_expired);
+            let lost = match self.records_unarchived {
+                0 => String::new(),
+                lost => format!("; {lost} of these records were not archived yet and are lost"),
+            };
             format!(
-                "{} records in {} files ({size}) were removed, the oldest first",
+                "{} records in {} files ({size}) were removed, the oldest first{lost}",
                 self.records_expired, self.files_expired
             )
         })
@@ -99,6 +109,9 @@ impl Upkeep {
         self.files_expired += other.files_expired;
         self.records_expired += other.records_expired;
         self.bytes_expired += other.bytes_expired;
+        self.files_archived += other.files_archived;
+        self.bytes_archived += other.bytes_archived;
+        self.records_unarchived += other.records_unarchived;
     }
 }
 
@@ -112,6 +125,8 @@ pub(crate) struct Changes {
     /// The Iceberg table. Held from before files come or go until the table says so; taken before `publish`.
     pub(crate) table: Mutex<Table>,
     pub(crate) next_id: AtomicU64,
+    /// Files are to be in an archive before they may be too old.
+    pub(crate) archives: bool,
     /// Set to stop compaction early, so that nobody waits for it.
     pub(crate) ending: Arc<AtomicBool>,
 }
@@ -121,14 +136,14 @@ impl Changes {
     pub(crate) fn new(root: &Path, next_id: u64, table: Table) -> Self {
         let (root, next_id) = (root.to_path_buf(), AtomicU64::new(next_id));
         let (publish, upkeep, ending) = Default::default();
-        Self { root, publish, upkeep, table: Mutex::new(table), next_id, ending }
+        Self { root, publish, upkeep, table: Mutex::new(table), next_id, archives: false, ending }
     }
 
     pub(crate) fn id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn is_ending(&self) -> bool {
+    pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Relaxed)
     }
 
@@ -137,19 +152,30 @@ impl Changes {
         let _upkeep = self.upkeep.lock();
         let mut done = Upkeep::default();
         for partition in dataset::partitions(&self.root)? {
-            let view = dataset::open_all(&dataset::published(&partition.path)?)?;
-            for files in groups(&view) {
-                let Some(mut compaction) = Compaction::write(self, &partition.path, files)? else {
-                    return Ok(done);
-                };
-                self.put(&mut compaction, &partition)?;
-                done.files_joined += compaction.replaced.len() as u64;
-                done.files_made += 1;
-                done.records_joined += compaction.rows;
+            if !self.join(&partition, &mut done)? {
+                return Ok(done);
             }
         }
         self.table.lock().follow()?;
         Ok(done)
+    }
+
+    /// Joins small files of an hour, but for those that an archive has or gets; returns whether it was not stopped. For the
+    /// holder of `upkeep`.
+    pub(crate) fn join(&self, partition: &Partition, done: &mut Upkeep) -> Result<bool, StoreError> {
+        let mut view = dataset::open_all(&dataset::published(&partition.path)?)?;
+        let marks = Marks::of(&partition.path)?;
+        view.files.retain(|file| !marks.is_frozen(&file.path));
+        for files in groups(&view) {
+            let Some(mut compaction) = Compaction::write(self, &partition.path, files)? else {
+                return Ok(false);
+            };
+            self.put(&mut compaction, partition)?;
+            done.files_joined += compaction.replaced.len() as u64;
+            done.files_made += 1;
+            done.records_joined += compaction.rows;
+        }
+        Ok(true)
     }
 
     /// Puts a new file in the place of those that it replaces.
@@ -211,7 +237,7 @@ impl Changes {
                 }
                 let age = Duration::from_secs(age_s);
                 if ages.is_none_or(|ages| ages.measured(partition.hour, Instant::now()) >= age) {
-                    let files = dataset::published(&partition.path)?;
+                    let files = self.removable(&partition, self.archives)?;
                     old.push((partition, files));
                 }
             }
@@ -250,13 +276,31 @@ impl Changes {
         self.remove_oldest((reserve - space.free).saturating_add(reserve / 2), done)
     }
 
-    /// Removes at least this many bytes if possible: hours, the oldest first, then files of the latest hour.
-    /// The newest file stays.
+    /// The files of an hour, or those that the archive has.
+    fn removable(&self, partition: &Partition, only_archived: bool) -> Result<Vec<PathBuf>, StoreError> {
+        let mut files = dataset::published(&partition.path)?;
+        if only_archived {
+            let marks = Marks::of(&partition.path)?;
+            files.retain(|file| marks.is_archived(file));
+        }
+        Ok(files)
+    }
+
+    /// Removes at least this many bytes if possible, of what is archived first.
     fn remove_oldest(&self, bytes: u64, done: &mut Upkeep) -> Result<(), StoreError> {
+        let before = done.bytes_expired;
+        if self.archives {
+            self.remove_oldest_of(bytes, true, done)?;
+        }
+        self.remove_oldest_of(bytes.saturating_sub(done.bytes_expired - before), false, done)
+    }
+
+    /// Removes hours, the oldest first, then files of the latest hour. The newest file stays.
+    fn remove_oldest_of(&self, bytes: u64, only_archived: bool, done: &mut Upkeep) -> Result<(), StoreError> {
         let mut left = bytes;
         let mut partitions = Vec::new();
         for partition in dataset::partitions(&self.root)? {
-            let files = dataset::published(&partition.path)?;
+            let files = self.removable(&partition, only_archived)?;
             // Ignore folders of others, and hours whose records are gone.
             if !files.is_empty() {
                 partitions.push((partition, files));
@@ -297,7 +341,17 @@ impl Changes {
         // Room is made even if the table cannot be told, for lack of room perhaps; a later commit mends it.
         for (partition, files) in going {
             let _names = self.publish.lock();
-            files.iter().try_for_each(|path| remove(path, done))?;
+            let marks = if self.archives { Some(Marks::of(&partition.path)?) } else { None };
+            for path in files {
+                let before = done.records_expired;
+                remove(path, done)?;
+                if marks.as_ref().is_some_and(|marks| !marks.is_archived(path)) {
+                    done.records_unarchived += done.records_expired - before;
+                }
+            }
+            if dataset::published(&partition.path)?.is_empty() {
+                Marks::forget(&partition.path);
+            }
             // Files of others may be left; then the folders stay.
             if fs::remove_dir(&partition.path).is_ok()
                 && let Some(day) = partition.path.parent()

@@ -36,6 +36,7 @@ use crate::error::StoreError;
 use crate::file::{FlowFile, ROW_GROUP_ROWS};
 use crate::iceberg::Table;
 use crate::notify::{Notify, Trouble};
+use crate::object::ObjectStore;
 use crate::upkeep::{Ages, Changes, Recovery, Retention, Upkeep, recover};
 
 mod listeners;
@@ -65,6 +66,8 @@ pub struct WriterOptions {
     pub retention: Retention,
     /// Keep an Iceberg table of the dataset. One that is there is kept in any case.
     pub iceberg: bool,
+    /// Where hours go when they are complete; retention by age then removes only what is there.
+    pub archive: Option<Arc<dyn ObjectStore>>,
     /// The wall clock, in nanoseconds since the epoch: retention by age never removes anything that is not
     /// old by it.
     pub now_ns: fn() -> u64,
@@ -83,6 +86,7 @@ impl WriterOptions {
             upkeep_interval_s: 300,
             retention: Retention::default(),
             iceberg: false,
+            archive: None,
             now_ns,
             retry: Duration::from_secs(1)..=Duration::from_secs(10),
             notify: Notify::default(),
@@ -104,6 +108,10 @@ pub struct WriterStatus {
     pub errors: u64,
     pub last_error: Option<String>,
     pub upkeep: Upkeep,
+    /// Failed attempts to archive.
+    pub archive_errors: u64,
+    /// Why nothing is archived now.
+    pub archive_error: Option<String>,
 }
 
 /// Writes a dataset. Only one writer of a folder exists at a time, in any process.
@@ -151,6 +159,8 @@ struct State {
     trouble: Trouble,
     /// Files cannot be joined, removed or put into the Iceberg table.
     upkeep_trouble: Trouble,
+    /// Hours cannot be archived.
+    archive_trouble: Trouble,
     /// Bytes of files since retention was last applied.
     bytes_since_retention: u64,
     status: WriterStatus,
@@ -171,7 +181,7 @@ impl Writer {
         lock.sign(&owner(&options))?;
         let looks_after_itself = options.upkeep_interval_s > 0;
         let shared = Arc::new(Shared {
-            changes: Changes::new(root, next_id, table),
+            changes: Changes { archives: options.archive.is_some(), ..Changes::new(root, next_id, table) },
             ages: Ages::of(root)?,
             options,
             lock: Mutex::new(lock),
@@ -184,6 +194,9 @@ impl Writer {
         writer.start("flow-store", Shared::write)?;
         if looks_after_itself {
             writer.start("flow-upkeep", Shared::upkeep)?;
+            if writer.shared.options.archive.is_some() {
+                writer.start("flow-archive", Shared::archive)?;
+            }
         }
         Ok((writer, recovery))
     }
@@ -313,6 +326,11 @@ impl Writer {
         let done = self.shared.changes.compact()?;
         self.shared.state().status.upkeep.add(&done);
         Ok(done)
+    }
+
+    /// Archives complete hours now, if there is an archive.
+    pub fn archive(&self) -> Result<Upkeep, StoreError> {
+        self.shared.archive_once()
     }
 
     /// Applies a retention policy now, by the wall clock alone.

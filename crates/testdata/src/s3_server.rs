@@ -6,7 +6,6 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 use ring::{digest, hmac};
@@ -24,6 +23,8 @@ const SKEW_MAX_S: u64 = 900;
 /// How a request fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
+    /// It does not: before others that do.
+    None,
     /// With this status and word, and nothing done.
     Status(u16, &'static str),
     /// The connection is cut before anything is done.
@@ -32,6 +33,10 @@ pub enum Fault {
     CutAfter,
     /// The body of the answer breaks off in the middle.
     Truncate,
+    /// Nothing is done, and there is no answer until the client is gone.
+    Hang,
+    /// It is done, and there is no answer until the client is gone.
+    HangAfter,
 }
 
 #[derive(Clone)]
@@ -57,8 +62,8 @@ pub struct S3Server {
 }
 
 impl S3Server {
-    /// Listens on a port of its own.
-    pub fn start() -> io::Result<Self> {
+    /// Listens on a port of its own. The clock has nanoseconds since the epoch.
+    pub fn start(clock: fn() -> u64) -> io::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
         let state = Arc::<State>::default();
@@ -67,7 +72,7 @@ impl S3Server {
             for socket in listener.incoming().flatten() {
                 let state = Arc::clone(&shared);
                 state.connections.fetch_add(1, Ordering::SeqCst);
-                std::thread::spawn(move || drop(serve(&socket, &state)));
+                std::thread::spawn(move || drop(serve(&socket, &state, clock)));
             }
         });
         Ok(Self { address, state })
@@ -131,7 +136,7 @@ struct Answer {
     body: Vec<u8>,
 }
 
-fn serve(socket: &TcpStream, state: &State) -> io::Result<()> {
+fn serve(socket: &TcpStream, state: &State, clock: fn() -> u64) -> io::Result<()> {
     let mut reader = BufReader::new(socket);
     while !state.is_down.load(Ordering::SeqCst) {
         let Some(request) = read(&mut reader)? else { return Ok(()) };
@@ -144,11 +149,14 @@ fn serve(socket: &TcpStream, state: &State) -> io::Result<()> {
         let fault = fault_of(state, &request.method);
         let answer = match fault {
             Some(Fault::Cut) => return Ok(()),
+            Some(Fault::Hang) => return wait_for_end(&mut reader),
             Some(Fault::Status(status, code)) => refusal(status, code),
-            _ => answer(state, &request),
+            _ => answer(state, &request, clock() / 1_000_000_000),
         };
-        if fault == Some(Fault::CutAfter) {
-            return Ok(());
+        match fault {
+            Some(Fault::CutAfter) => return Ok(()),
+            Some(Fault::HangAfter) => return wait_for_end(&mut reader),
+            _ => {}
         }
         let is_head = request.method == "HEAD";
         let length = match answer.header.contains("content-length:") {
@@ -167,6 +175,10 @@ fn serve(socket: &TcpStream, state: &State) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+fn wait_for_end(reader: &mut impl BufRead) -> io::Result<()> {
+    reader.read_line(&mut String::new()).map(drop)
 }
 
 fn fault_of(state: &State, method: &str) -> Option<Fault> {
@@ -207,8 +219,8 @@ fn refusal(status: u16, code: &str) -> Answer {
     Answer { status, header: String::new(), body: body.into_bytes() }
 }
 
-fn answer(state: &State, request: &Request) -> Answer {
-    if let Err(code) = check(request) {
+fn answer(state: &State, request: &Request, now_s: u64) -> Answer {
+    if let Err(code) = check(request, now_s) {
         return refusal(if code == "XAmzContentSHA256Mismatch" { 400 } else { 403 }, code);
     }
     let path = decoded(&request.path);
@@ -290,7 +302,7 @@ fn list(objects: &BTreeMap<String, Object>, request: &Request) -> Answer {
 }
 
 /// Checks the signature (AWS Signature Version 4), the time and the body's checksum.
-fn check(request: &Request) -> Result<(), &'static str> {
+fn check(request: &Request, now_s: u64) -> Result<(), &'static str> {
     let member = |name: &str| request.header.get(name).map_or("", String::as_str);
     let authorization = member("authorization").strip_prefix("AWS4-HMAC-SHA256 ").ok_or("AccessDenied")?;
     let part = |name: &str| {
@@ -302,8 +314,7 @@ fn check(request: &Request) -> Result<(), &'static str> {
         return Err("InvalidAccessKeyId");
     }
     let time = member("x-amz-date");
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
-    if seconds(time).is_none_or(|time| time.abs_diff(now) > SKEW_MAX_S) {
+    if seconds(time).is_none_or(|time| time.abs_diff(now_s) > SKEW_MAX_S) {
         return Err("RequestTimeTooSkewed");
     }
     let names: Vec<&str> = part("SignedHeaders").split(';').collect();

@@ -44,7 +44,10 @@ pub(crate) fn run(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
         FlowsAction::Import(_) | FlowsAction::Compact(_) | FlowsAction::Rollup(_) if args.url.is_some() => {
             Err(Failure::Usage("--url only asks: `import`, `compact` and `rollup` need a folder".to_owned()))
         }
-        FlowsAction::Import(import) => flows_import::run(args, import, format),
+        FlowsAction::Import(import) => {
+            writer::only_folders(args, "import")?;
+            flows_import::run(args, import, format)
+        }
         FlowsAction::Compact(compact) => run_compact(args, compact, format),
         FlowsAction::Rollup(rollup) => rollup::run(args, rollup, format),
     }
@@ -379,11 +382,14 @@ fn run_stats(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
 }
 
 fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), Failure> {
+    writer::only_folders(args, "compact")?;
+    let archive = keep.archive.as_deref().map(thalweg_probe::open_archive).transpose();
+    let archive = archive.map_err(|error| Failure::Usage(format!("--archive: {error}")))?;
     let (mut done, mut skipped) = (Upkeep::default(), Skipped::default());
     // A writer would create the folder; here a missing folder is an error.
     for part in writer::open(args)?.parts().map_err(failed)? {
-        let options =
-            WriterOptions { upkeep_interval_s: 0, iceberg: keep.iceberg, ..WriterOptions::new(wall_ns) };
+        let (iceberg, archive) = (keep.iceberg, archive.clone());
+        let options = WriterOptions { upkeep_interval_s: 0, iceberg, archive, ..WriterOptions::new(wall_ns) };
         let (writer, recovery) = Writer::open(&part, options).map_err(|error| match error {
             StoreError::Busy { .. } => Failure::Run(format!(
                 "{error}: it merges small files itself, so nothing was done. Tell it what to keep: keep and keep_bytes in \
@@ -393,11 +399,14 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
         })?;
         report_recovery(&recovery);
         skipped.join(recovery.skipped);
+        let archived = writer.archive();
         writer.retain(keep.retention()).and_then(|_| writer.compact()).map_err(failed)?;
         done.add(&writer.close().map_err(failed)?.upkeep);
+        archived.map_err(failed)?;
     }
-    let Upkeep { files_joined, files_made, records_joined, files_expired, records_expired, bytes_expired } =
-        done;
+    let Upkeep { files_joined, files_made, records_joined, .. } = done;
+    let Upkeep { files_expired, records_expired, bytes_expired, .. } = done;
+    let Upkeep { files_archived, bytes_archived, records_unarchived, .. } = done;
     match format {
         Format::Json => print(&format!(
             "{:#}\n",
@@ -408,16 +417,29 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
                 "files_expired": files_expired,
                 "records_expired": records_expired,
                 "bytes_expired": bytes_expired,
+                "files_archived": files_archived,
+                "bytes_archived": bytes_archived,
+                "records_unarchived": records_unarchived,
             })
         ))?,
         Format::Human => print(&format!(
-            "joined {} with {} to {}; removed {} with {}, {}\n",
+            "joined {} with {} to {}; removed {} with {}, {}{}\n",
             counted(files_joined, "file"),
             counted(records_joined, "record"),
             count(files_made),
             counted(files_expired, "file"),
             counted(records_expired, "record"),
-            counted(bytes_expired, "byte")
+            counted(bytes_expired, "byte"),
+            match keep.archive {
+                Some(_) => {
+                    format!(
+                        "; archived {}, {}",
+                        counted(files_archived, "file"),
+                        counted(bytes_archived, "byte")
+                    )
+                }
+                None => String::new(),
+            }
         ))?,
     }
     complete(&skipped)

@@ -23,7 +23,7 @@ fn open_as(url: &str, secret: &str, clock: fn() -> u64) -> Bucket {
 }
 
 fn server() -> S3Server {
-    S3Server::start().unwrap()
+    S3Server::start(wall_ns).unwrap()
 }
 
 fn file(folder: &Path, content: &[u8]) -> PathBuf {

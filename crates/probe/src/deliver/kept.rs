@@ -15,7 +15,7 @@ use thalweg_flow::FlowRecord;
 use thalweg_flow::export::Amount;
 use thalweg_ports::live::wall_ns;
 use thalweg_store::live::{Cache, LiveServer};
-use thalweg_store::{Notify, Recovery, Retention, StoreError, Writer, WriterOptions};
+use thalweg_store::{Notify, ObjectStore, Recovery, Retention, StoreError, Writer, WriterOptions};
 use thalweg_text::units::counted;
 
 use super::{Finished, Outlet};
@@ -65,6 +65,8 @@ pub(crate) enum Waiting {
 pub(crate) struct KeptOptions {
     pub(crate) retention: Retention,
     pub(crate) iceberg: bool,
+    /// Where complete hours go. Before the end of records that can wait, all of them go there.
+    pub(crate) archive: Option<Arc<dyn ObjectStore>>,
     pub(crate) waiting: Waiting,
     /// The flow cache for live queries.
     pub(crate) cache: Option<Arc<dyn Cache>>,
@@ -109,10 +111,11 @@ impl Kept {
 
 impl Dataset {
     fn open(folder: &Path, options: &KeptOptions) -> Result<Self, StoreError> {
-        let KeptOptions { retention, iceberg, cache, notify, .. } = options;
+        let KeptOptions { retention, iceberg, archive, cache, notify, .. } = options;
         let writing = WriterOptions {
             retention: *retention,
             iceberg: *iceberg,
+            archive: archive.clone(),
             notify: notify.clone(),
             ..WriterOptions::new(wall_ns)
         };
@@ -145,6 +148,14 @@ impl Dataset {
             taken += self.writer.append_within(rest, LOOK_EVERY)?;
         }
         Ok(taken)
+    }
+
+    /// Archives the hours that are complete, unless it is hurried; returns why not.
+    fn archive(&self, stop: &AtomicBool) -> Option<String> {
+        if stop.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.writer.flush().and_then(|()| self.writer.archive()).err().map(|error| error.to_string())
     }
 
     /// Ends; returns its name, what could not be written, and why that or `refused` records were lost.
@@ -194,7 +205,7 @@ impl Outlet for Kept {
                     records: status.records_written,
                     waiting: status.records_pending,
                     lost,
-                    error: status.last_error.filter(|_| writer.is_in_trouble()),
+                    error: status.last_error.filter(|_| writer.is_in_trouble()).or(status.archive_error),
                 }
             }
             Err(NotOpen { why, .. }) => OutletStatus {
@@ -208,7 +219,11 @@ impl Outlet for Kept {
     }
 
     fn finish(self: Box<Self>, _hurried: bool) -> Result<Finished, ProbeError> {
-        let Self { folder, dataset, mut taken, refused, .. } = *self;
+        let Self { folder, options, dataset, mut taken, refused } = *self;
+        let not_archived = match (&dataset, &options.waiting) {
+            (Ok(dataset), Waiting::Until(stop)) if options.archive.is_some() => dataset.archive(stop),
+            _ => None,
+        };
         let (name, unwritten, error) = match dataset {
             Ok(dataset) => dataset.close(refused).map_err(ProbeError::Store)?,
             Err(NotOpen { why, .. }) => {
@@ -220,7 +235,7 @@ impl Outlet for Kept {
         let lost = [(STORE_QUEUE, refused.records), (NOT_WRITTEN, unwritten.records)];
         let lost = lost.into_iter().filter(|(_, records)| *records > 0);
         let lost: BTreeMap<String, u64> = lost.map(|(why, records)| (why.to_owned(), records)).collect();
-        let summary = OutletSummary { lost, error, ..OutletSummary::all_taken(name, taken) };
+        let summary = OutletSummary { lost, error, not_archived, ..OutletSummary::all_taken(name, taken) };
         Ok(Finished { summaries: vec![summary], missed })
     }
 }

@@ -49,6 +49,7 @@ impl Dataset {
             all.join(view);
             writers.extend(writing);
         }
+        self.add_archives(&mut all, window)?;
         Ok((all, writers))
     }
 

@@ -1,4 +1,4 @@
-//! The writer's threads: one writes pending records to disk, the other joins and removes files.
+//! The writer's threads: one writes pending records to disk, another joins and removes files, and a third archives them.
 
 use parking_lot::MutexGuard;
 use std::collections::BTreeMap;
@@ -288,6 +288,88 @@ impl Shared {
         }
     }
 
+    /// The body of the archiving thread, which may wait for a store for long. After a failure it tries again at growing
+    /// intervals, the longest of which is that of upkeep.
+    pub(super) fn archive(&self) {
+        let longest = Duration::from_secs(self.options.upkeep_interval_s);
+        let first = (*self.options.retry.start()).min(longest);
+        let mut retry = first;
+        loop {
+            let result = self.archive_once();
+            let pause = if result.is_ok() { longest } else { retry };
+            retry = if result.is_ok() { first } else { (retry * 2).min(longest) };
+            let until = Instant::now() + pause;
+            let mut state = self.state();
+            while !state.closing && Instant::now() < until {
+                self.work.wait_until(&mut state, until);
+            }
+            if state.closing {
+                return;
+            }
+        }
+    }
+
+    /// Archives complete hours, of writers that have ended properly too.
+    pub(super) fn archive_once(&self) -> Result<Upkeep, StoreError> {
+        let mut done = Upkeep::default();
+        let Some(store) = &self.options.archive else { return Ok(done) };
+        let now_ns = (self.options.now_ns)();
+        let archived = self.changes.archive(store.as_ref(), now_ns, &mut done);
+        let archived = archived.and_then(|()| {
+            for part in dataset::parts(dataset::home(self.root()))? {
+                if part == self.root() {
+                    continue;
+                }
+                let mut lock = match Lock::take(&part) {
+                    Err(StoreError::Busy { .. }) => continue,
+                    Ok((_, left)) if !left.is_empty() => continue,
+                    taken => taken?.0,
+                };
+                let table = Table::new(&part, self.options.iceberg, self.options.now_ns);
+                let (_, next_id) = recover(&part)?;
+                let ending = Arc::clone(&self.changes.ending);
+                let changes = Changes { ending, archives: true, ..Changes::new(&part, next_id, table) };
+                let archived = changes.archive(store.as_ref(), now_ns, &mut done);
+                lock.release(true)?;
+                archived?;
+            }
+            Ok(())
+        });
+        self.state().status.upkeep.add(&done);
+        self.note_archived(store.name(), archived.as_ref().err());
+        archived.map(|()| done)
+    }
+
+    fn note_archived(&self, name: &str, error: Option<&StoreError>) {
+        let mut state = self.state();
+        state.status.archive_error = error.map(StoreError::to_string);
+        let root = self.changes.root.display();
+        let now = Instant::now();
+        match error {
+            Some(error) => {
+                state.status.archive_errors += 1;
+                let tells = state.archive_trouble.note(now);
+                drop(state);
+                if tells {
+                    let said = format!(
+                        "not everything is archived: {error}; files stay in {root}, and it is tried again"
+                    );
+                    self.options.notify.warn(&said);
+                }
+            }
+            None => {
+                let lasted = state.archive_trouble.end(now);
+                drop(state);
+                if let Some(lasted) = lasted {
+                    let lasted = lasted.as_secs();
+                    self.options
+                        .notify
+                        .info(&format!("{root} is archived to {name} again, after {lasted} s"));
+                }
+            }
+        }
+    }
+
     /// Applies retention and, if requested, joins small files.
     fn do_upkeep(&self, joins: bool) {
         self.apply_retention();
@@ -317,7 +399,8 @@ impl Shared {
             table.follow()?;
             let (_, next_id) = recover(part)?;
             let ending = Arc::clone(&self.changes.ending);
-            let changes = Changes { ending, ..Changes::new(part, next_id, table) };
+            let archives = self.options.archive.is_some();
+            let changes = Changes { ending, archives, ..Changes::new(part, next_id, table) };
             let now_ns = (self.options.now_ns)();
             done.add(&changes.retain(self.options.retention, now_ns, Some(&self.ages))?);
             done.add(&changes.compact()?);

@@ -2,9 +2,10 @@
 
 use clap::Args;
 use thalweg_config::quantity;
+use thalweg_ports::s3::S3Address;
 use thalweg_store::Retention;
 
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct KeepArgs {
     /// Remove records older than this, by the hour: 12h, 30d
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = "Retention")]
@@ -19,11 +20,20 @@ pub(crate) struct KeepArgs {
     /// Keep the dataset as a table of Apache Iceberg, too; one that is there is always kept
     #[arg(long)]
     pub(crate) iceberg: bool,
+    /// Send complete hours to a bucket of S3, s3://BUCKET/PREFIX; --keep then removes only what is there. Behind a `?`:
+    /// endpoint=URL, region=NAME, style=path or host, credentials_file=FILE, profile=NAME, tls_ca=FILE, joined by &
+    #[arg(long, value_name = "URL", value_parser = archive)]
+    pub(crate) archive: Option<String>,
 }
 
 impl KeepArgs {
+    /// Whether a dataset is needed.
+    pub(crate) fn need_a_dataset(&self) -> bool {
+        self.are_given() || self.iceberg || self.archive.is_some()
+    }
+
     /// Whether any option was given: then records may be removed.
-    pub(crate) fn are_given(&self) -> bool {
+    fn are_given(&self) -> bool {
         self.keep.is_some() || self.keep_bytes.is_some() || self.keep_free.is_some()
     }
 
@@ -36,6 +46,10 @@ impl KeepArgs {
             makes_room: self.are_given(),
         }
     }
+}
+
+fn archive(text: &str) -> Result<String, String> {
+    text.parse::<S3Address>().map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 /// Parses a time span to seconds.

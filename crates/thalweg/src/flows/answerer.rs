@@ -178,6 +178,8 @@ fn records(
     query: Query,
 ) -> Result<(Query, View, Vec<Writing>), Failure> {
     let (view, writing) = writer::view(args, query.window)?;
+    let threads = which.threads.map_or_else(|| writer::threads(args, query.threads), usize::from);
+    let query = Query { threads, ..query };
     if !which.dedup {
         return Ok((query, view, writing));
     }

@@ -12,6 +12,7 @@ use crate::cli::{FlowsArgs, FlowsRollupArgs, Format};
 use crate::{Failure, print};
 
 pub(super) fn run(args: &FlowsArgs, rollup: &FlowsRollupArgs, format: Format) -> Result<(), Failure> {
+    writer::only_folders(args, "rollup")?;
     let options = RollupOptions {
         step_s: rollup.step,
         hosts: !rollup.without_hosts,

@@ -1,0 +1,242 @@
+//! Complete hours in a store of objects, S3 for one, beside the folder where records are written.
+//!
+//! ```text
+//! hour ends --> files are joined --> frozen --> sent, looked at --> archived --> `keep` may remove them here
+//!               (upkeep)             (a mark, synced)               (a mark, synced)
+//! ```
+//!
+//! An object has the name of its file behind the dataset's folder: `date=../hour=../flows-...parquet`, and that of a
+//! further writer's folder before it. What is sent was frozen before: files with a mark are joined with no others, so an
+//! object is never replaced, and an hour's late records are further objects. Marks are lines of `.archive` in the hour's
+//! folder. A writer that dies sends frozen files again; the store says that they are there, and has the same content,
+//! or it is another dataset's and that is told.
+//!
+//! While a store does not answer, files stay. If the disk's limit comes first (`keep_bytes`, `keep_free`), what is archived is
+//! removed first, and then what is not, which is counted.
+//!
+//! Readers list the store and read footers and columns by range. A file that is here and there counts once: it has the
+//! same name and size.
+//!
+//! Missing: removal in the store (its own rules of a lifecycle do that), an Iceberg table there.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use thalweg_text::calendar::{HOUR_NS, SECOND_NS, parse_time};
+
+use crate::dataset::{self, Dataset, Partition, View, Window, name_of};
+use crate::error::StoreError;
+use crate::file::FlowFile;
+use crate::object::{ObjectStore, Objects};
+use crate::upkeep::{Changes, Upkeep};
+
+pub(crate) mod marks;
+#[cfg(test)]
+mod tests;
+
+use marks::Marks;
+
+/// How long after its end an hour is complete: flows are reported a while after their last packet.
+const SETTLED_NS: u64 = 600 * SECOND_NS;
+/// Footers that are read at a time.
+const OPENED_AT_A_TIME: usize = 16;
+/// Of so many days each is listed by itself; otherwise everything is.
+const DAYS_MAX: usize = 16;
+/// How often a reader starts over because objects were removed.
+const TRIES_MAX: usize = 5;
+
+/// The name of a file's object: what is behind the dataset's folder.
+pub(crate) fn key_of(path: &Path) -> String {
+    let mut parts: Vec<&str> = path.iter().rev().take(4).filter_map(|part| part.to_str()).collect();
+    if parts.len() == 4 && !parts[3].starts_with(dataset::PART) {
+        parts.pop();
+    }
+    parts.reverse();
+    parts.join("/")
+}
+
+impl Changes {
+    /// Sends what is not archived of hours that are complete. An object of another content ends nothing but is returned.
+    pub(crate) fn archive(
+        &self,
+        store: &dyn ObjectStore,
+        now_ns: u64,
+        done: &mut Upkeep,
+    ) -> Result<(), StoreError> {
+        let mut taken = Ok(());
+        for partition in dataset::partitions(&self.root)? {
+            if (partition.hour + 1).saturating_mul(HOUR_NS).saturating_add(SETTLED_NS) > now_ns {
+                break;
+            }
+            for path in self.freeze(&partition, done)? {
+                if self.is_ending() {
+                    return taken;
+                }
+                let key = key_of(&path);
+                match store.put_new(&key, &path, &|| !self.is_ending()) {
+                    Ok(()) => {
+                        done.files_archived += 1;
+                        done.bytes_archived += fs::metadata(&path).map_or(0, |metadata| metadata.len());
+                        self.note_archived(&partition, &path)?;
+                    }
+                    // It had to make room.
+                    Err(_) if !path.exists() => {}
+                    Err(source) => {
+                        let is_taken = source.kind() == io::ErrorKind::AlreadyExists;
+                        let path = PathBuf::from(store.name()).join(&key);
+                        let failed = Err(StoreError::Io { doing: "archive", path, source });
+                        if !is_taken {
+                            return failed;
+                        }
+                        taken = failed;
+                    }
+                }
+            }
+        }
+        taken
+    }
+
+    /// The files of an hour that are to be sent, which no longer change; joins small ones before.
+    fn freeze(&self, partition: &Partition, done: &mut Upkeep) -> Result<Vec<PathBuf>, StoreError> {
+        let path = &partition.path;
+        let lacks = |marks: &Marks, files: Vec<PathBuf>| -> Vec<PathBuf> {
+            files.into_iter().filter(|file| !marks.is_archived(file)).collect()
+        };
+        if lacks(&Marks::of(path)?, dataset::published(path)?).is_empty() {
+            return Ok(Vec::new());
+        }
+        let _upkeep = self.upkeep.lock();
+        // A disk that has no room for joining has all the more need of the archive.
+        match self.join(partition, done) {
+            Ok(true) | Err(_) => {}
+            Ok(false) => return Ok(Vec::new()),
+        }
+        let mut marks = Marks::of(path)?;
+        let view = dataset::open_all(&dataset::published(path)?)?;
+        let sent = lacks(&marks, view.files.iter().map(|file| file.path.clone()).collect());
+        if sent.iter().any(|file| !marks.is_frozen(file)) {
+            marks.0.extend(sent.iter().map(|file| (name_of(file).to_owned(), false)));
+            marks.save(path)?;
+        }
+        Ok(sent)
+    }
+
+    fn note_archived(&self, partition: &Partition, file: &Path) -> Result<(), StoreError> {
+        let _upkeep = self.upkeep.lock();
+        if !file.exists() {
+            return Ok(());
+        }
+        let mut marks = Marks::of(&partition.path)?;
+        marks.0.insert(name_of(file).to_owned(), true);
+        marks.save(&partition.path)
+    }
+}
+
+impl Dataset {
+    /// The dataset in this store of objects.
+    pub fn of_archive(store: Arc<dyn ObjectStore>) -> Self {
+        Self { roots: Vec::new(), archives: vec![store] }
+    }
+
+    /// Adds what archives have and the view of the folders has not. That was taken before: what was removed since is there.
+    pub(crate) fn add_archives(&self, view: &mut View, window: Window) -> Result<(), StoreError> {
+        self.archives.iter().try_for_each(|store| add_to(view, store, window))
+    }
+
+    /// Whether each archive has anything of a dataset.
+    pub(crate) fn has_archives(&self) -> Result<bool, StoreError> {
+        for store in &self.archives {
+            let folders = listed(store.as_ref(), "", false)?.folders;
+            if !folders.iter().any(|folder| folder.starts_with("date=") || folder.starts_with(dataset::PART))
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// What the archive has of a window and the view has not.
+fn add_to(view: &mut View, store: &Arc<dyn ObjectStore>, window: Window) -> Result<(), StoreError> {
+    let known: HashMap<String, u64> = view.files.iter().map(|file| (key_of(&file.path), file.size)).collect();
+    for _ in 0..TRIES_MAX {
+        let mut found = objects(store.as_ref(), window)?;
+        found.retain(|(key, size)| known.get(key) != Some(size));
+        match dataset::view_of(open_each(store, &found)) {
+            Err(error) if error.is_gone() => {}
+            result => {
+                let mut new = result?;
+                new.files.retain(|file| file.span().is_some_and(|(from, to)| window.touches(from, to)));
+                view.join(new);
+                return Ok(());
+            }
+        }
+    }
+    Err(StoreError::Moving(PathBuf::from(store.name())))
+}
+
+fn listed(store: &dyn ObjectStore, under: &str, is_deep: bool) -> Result<Objects, StoreError> {
+    store.list(under, is_deep).map_err(StoreError::io("list", Path::new(store.name())))
+}
+
+/// The files of a window's hours. Of a few days each is listed by itself.
+fn objects(store: &dyn ObjectStore, window: Window) -> Result<Vec<(String, u64)>, StoreError> {
+    let mut found = Vec::new();
+    let top = listed(store, "", false)?.folders;
+    let mut days = Vec::new();
+    for folder in top {
+        if folder.starts_with(dataset::PART) {
+            days.extend(listed(store, &folder, false)?.folders);
+        } else {
+            days.push(folder);
+        }
+    }
+    days.retain(|day| touches(day, 24, window));
+    if days.len() > DAYS_MAX {
+        found = listed(store, "", true)?.objects;
+    } else {
+        for day in days {
+            found.extend(listed(store, &day, true)?.objects);
+        }
+    }
+    let is_file = |key: &str| key.ends_with(dataset::EXTENSION) && !name_of(Path::new(key)).starts_with('.');
+    found.retain(|(key, _)| is_file(key) && touches(key, 1, window));
+    Ok(found)
+}
+
+/// Whether a key is of a day or an hour of the window; with `hours` 1 it must name the hour.
+fn touches(key: &str, hours: u64, window: Window) -> bool {
+    let part = |name: &str| key.split('/').find_map(|part| part.strip_prefix(name));
+    let Some(midnight) = part("date=").and_then(parse_time) else { return false };
+    let hour = match (hours, part("hour=").and_then(|hour| hour.parse::<u64>().ok())) {
+        (1, None | Some(24..)) => return false,
+        (_, hour) => hour.unwrap_or(0),
+    };
+    let from_ns = midnight.saturating_add(hour.saturating_mul(HOUR_NS));
+    window.touches(from_ns, from_ns.saturating_add(hours * HOUR_NS - 1))
+}
+
+/// Opens each, several at a time, because each takes at least one request.
+fn open_each(store: &Arc<dyn ObjectStore>, found: &[(String, u64)]) -> Vec<Result<FlowFile, StoreError>> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut opened = Vec::new();
+        while let Some((key, size)) = found.get(next.fetch_add(1, Ordering::Relaxed)) {
+            opened.push(FlowFile::open_object(store, key, *size));
+        }
+        opened
+    };
+    std::thread::scope(|scope| {
+        let threads = OPENED_AT_A_TIME.min(found.len());
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        // Opening does not panic; if it did, the panic continues here.
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().flat_map(join).collect()
+    })
+}

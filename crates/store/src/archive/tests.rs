@@ -1,0 +1,292 @@
+//! Archiving that fails or stops at any step, and what is read then.
+
+#![allow(clippy::unwrap_used)] // a helper that fails fails the test
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+
+use parking_lot::Mutex;
+
+use super::*;
+use crate::dataset::Dataset;
+use crate::filter::Filter;
+use crate::notify::Notify;
+use crate::query::{Metric, Query, top};
+use crate::testing::{self, Chance, START_NS};
+use crate::upkeep::Retention;
+use crate::writer::{Writer, WriterOptions};
+use thalweg_flow::FlowRecord;
+
+/// How a store fails to take an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Failure {
+    Refused,
+    /// It has the object, and nobody hears of it.
+    Unheard,
+}
+
+/// Objects in memory.
+#[derive(Default)]
+struct Memory {
+    objects: Mutex<BTreeMap<String, Vec<u8>>>,
+    /// The next ones fail like this.
+    failures: Mutex<Vec<Failure>>,
+    /// Bytes that were read.
+    read: Mutex<u64>,
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Memory")
+    }
+}
+
+impl ObjectStore for Memory {
+    fn name(&self) -> &str {
+        "s3://memory/a"
+    }
+
+    fn list(&self, under: &str, is_deep: bool) -> io::Result<Objects> {
+        let mut found = Objects::default();
+        for (key, bytes) in self.objects.lock().iter().filter(|(key, _)| key.starts_with(under)) {
+            match key[under.len()..].find('/').filter(|_| !is_deep) {
+                None => found.objects.push((key.clone(), bytes.len() as u64)),
+                Some(end) => found.folders.push(key[..=under.len() + end].to_owned()),
+            }
+        }
+        found.folders.dedup();
+        Ok(found)
+    }
+
+    fn read(&self, key: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
+        *self.read.lock() += range.end - range.start;
+        let objects = self.objects.lock();
+        let bytes = objects.get(key).ok_or(io::ErrorKind::NotFound)?;
+        Ok(bytes[range.start as usize..range.end as usize].to_vec())
+    }
+
+    fn put_new(&self, key: &str, path: &Path, _: &dyn Fn() -> bool) -> io::Result<()> {
+        let failure = self.failures.lock().pop();
+        if failure == Some(Failure::Refused) {
+            return Err(io::Error::other("the test refuses"));
+        }
+        let content = fs::read(path)?;
+        let mut objects = self.objects.lock();
+        if objects.get(key).is_some_and(|there| *there != content) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        objects.insert(key.to_owned(), content);
+        if failure.is_some() { Err(io::Error::other("the test hears nothing")) } else { Ok(()) }
+    }
+}
+
+const LATER_NS: u64 = START_NS + 50 * HOUR_NS;
+
+fn open(folder: &Path, store: &Arc<Memory>, retention: Retention) -> Writer {
+    let archive: Option<Arc<dyn ObjectStore>> = Some(Arc::<Memory>::clone(store));
+    let options =
+        WriterOptions { upkeep_interval_s: 0, archive, retention, ..WriterOptions::new(|| LATER_NS) };
+    Writer::open(folder, options).unwrap().0
+}
+
+/// Fifty records of each of two hours.
+fn records(chance: &mut Chance) -> Vec<FlowRecord> {
+    let mut record = |hour: u64| {
+        let mut record = testing::any_record(chance);
+        record.counters.last_ns = START_NS + hour * HOUR_NS + chance.next_u64() % HOUR_NS;
+        record.details.event = None;
+        record.sampling_interval = 1;
+        record.counters.bytes %= 1 << 30;
+        record
+    };
+    (0..100).map(|number| record(number / 50)).collect()
+}
+
+/// Records, and their bytes.
+fn sums(dataset: &Dataset) -> (u64, u64) {
+    let view = dataset.view(Window::ALL).unwrap();
+    let answer = top(&view, &Query::new(Window::ALL, Filter::default()), &[], Metric::Bytes, 0).unwrap();
+    assert_eq!(answer.scanned.skipped.count, 0, "{:?}", answer.scanned.skipped);
+    (answer.total.flows, answer.total.bytes)
+}
+
+fn archive_of(store: &Arc<Memory>) -> Dataset {
+    Dataset::of_archive(Arc::<Memory>::clone(store))
+}
+
+/// What is in the folder and the archive.
+fn both(folder: &Path, store: &Arc<Memory>) -> (u64, u64) {
+    let mut dataset = Dataset::open(folder).unwrap();
+    dataset.add(archive_of(store));
+    sums(&dataset)
+}
+
+#[test]
+fn wherever_archiving_stops_nothing_is_lost_or_counted_twice() {
+    for first in [None, Some(Failure::Refused), Some(Failure::Unheard)] {
+        for second in [None, Some(Failure::Refused), Some(Failure::Unheard)] {
+            let (folder, store) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
+            let mut chance = Chance::new(3);
+            let mut written = 0;
+            let mut bytes = Vec::new();
+            for failure in [first, second, None] {
+                // A writer that begins after another one was killed, with late records of hours that are archived.
+                let writer = open(folder.path(), &store, Retention::default());
+                for _ in 0..3 {
+                    writer.append(&records(&mut chance)).unwrap();
+                    writer.flush().unwrap();
+                    written += 100;
+                }
+                writer.compact().unwrap();
+                store.failures.lock().extend(failure);
+                assert_eq!(writer.archive().is_err(), failure.is_some(), "{first:?} {second:?}");
+                assert_eq!(writer.status().archive_error.is_some(), failure.is_some());
+                writer.compact().unwrap();
+                writer.close().unwrap();
+                let here = sums(&Dataset::open(folder.path()).unwrap());
+                assert_eq!(here.0, written, "{first:?} {second:?}");
+                assert_eq!(both(folder.path(), &store), here, "{first:?} {second:?}");
+                bytes.push(here);
+            }
+            assert_eq!(Some(&sums(&archive_of(&store))), bytes.last(), "{first:?} {second:?}");
+        }
+    }
+}
+
+#[test]
+fn age_removes_only_what_is_archived_and_lack_of_room_counts_what_is_lost() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
+    let retention = Retention { age_max_s: Some(3600), ..Retention::default() };
+    let writer = open(folder.path(), &store, retention);
+    writer.append(&records(&mut Chance::new(5))).unwrap();
+    writer.flush().unwrap();
+    let all = sums(&Dataset::open(folder.path()).unwrap());
+    assert_eq!(writer.retain(retention).unwrap().files_expired, 0, "nothing is archived");
+    store.failures.lock().extend([Failure::Refused]);
+    assert!(writer.archive().is_err());
+    assert_eq!(writer.retain(retention).unwrap().files_expired, 0, "nothing is archived yet");
+    let done = writer.archive().unwrap();
+    assert_eq!((done.files_archived, store.objects.lock().len()), (2, 2));
+    assert!(done.bytes_archived > 0);
+    assert_eq!(writer.archive().unwrap().files_archived, 0, "it is done");
+    let done = writer.retain(retention).unwrap();
+    assert_eq!((done.files_expired, done.records_unarchived), (2, 0));
+    assert_eq!(dataset::partitions(folder.path()).unwrap(), [], "marks go with their hour");
+    assert_eq!((both(folder.path(), &store), sums(&archive_of(&store))), (all, all));
+    // What is not archived goes last, and counts.
+    writer.append(&records(&mut Chance::new(6))).unwrap();
+    writer.flush().unwrap();
+    writer.archive().unwrap();
+    writer.append(&records(&mut Chance::new(7))).unwrap();
+    writer.flush().unwrap();
+    let files = dataset::list(folder.path(), Window::ALL).unwrap();
+    let bytes: u64 = files.iter().map(|path| fs::metadata(path).unwrap().len()).sum();
+    let of = |bytes_max: u64| Retention { bytes_max: Some(bytes_max), ..Retention::default() };
+    let done = writer.retain(of(bytes - 1)).unwrap();
+    assert_eq!((done.files_expired, done.records_unarchived), (1, 0));
+    let done = writer.retain(of(1)).unwrap();
+    assert_eq!(done.records_unarchived, 50, "{done:?}");
+    assert!(done.removed().unwrap().contains("50 of these records were not archived"));
+    writer.close().unwrap();
+}
+
+#[test]
+fn hours_are_archived_when_they_are_complete() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
+    let archive: Option<Arc<dyn ObjectStore>> = Some(Arc::<Memory>::clone(&store));
+    // The first of the two hours ended eleven minutes ago.
+    let now_ns = || START_NS + HOUR_NS + 660 * SECOND_NS;
+    let options = WriterOptions { upkeep_interval_s: 0, archive, ..WriterOptions::new(now_ns) };
+    let (writer, _) = Writer::open(folder.path(), options).unwrap();
+    writer.append(&records(&mut Chance::new(5))).unwrap();
+    writer.flush().unwrap();
+    writer.archive().unwrap();
+    writer.close().unwrap();
+    let keys: Vec<String> = store.objects.lock().keys().cloned().collect();
+    assert_eq!(keys.len(), 1);
+    assert!(keys[0].starts_with("date=2026-11-22/hour=5/flows-20261122T05"), "{keys:?}");
+}
+
+#[test]
+fn an_object_of_another_dataset_is_told_and_stops_no_others() {
+    let (folder, other, store) =
+        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), Arc::<Memory>::default());
+    for (folder, seed) in [(&folder, 5), (&other, 6)] {
+        let writer = open(folder.path(), &store, Retention::default());
+        let mut some = records(&mut Chance::new(seed));
+        // Both begin and end at the same second, in one of the hours.
+        for record in some.iter_mut().filter(|record| record.counters.last_ns < START_NS + HOUR_NS) {
+            record.counters.last_ns = START_NS;
+        }
+        writer.append(&some).unwrap();
+        writer.flush().unwrap();
+        let archived = writer.archive();
+        assert_eq!(archived.is_err(), seed == 6);
+        assert!(both(folder.path(), &store).0 >= 100);
+        writer.close().unwrap();
+    }
+    assert_eq!(store.objects.lock().len(), 3);
+}
+
+#[test]
+fn a_question_reads_the_columns_that_it_needs_of_the_hours_that_it_is_about() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
+    let writer = open(folder.path(), &store, Retention::default());
+    let mut chance = Chance::new(5);
+    for _ in 0..200 {
+        writer.append(&records(&mut chance)).unwrap();
+    }
+    writer.flush().unwrap();
+    writer.archive().unwrap();
+    writer.close().unwrap();
+    let here = Dataset::open(folder.path()).unwrap();
+    let there = archive_of(&store);
+    let window = Window { from_ns: START_NS + HOUR_NS, to_ns: START_NS + 2 * HOUR_NS };
+    let ask = |dataset: &Dataset| {
+        let view = dataset.view(window).unwrap();
+        let footers = *store.read.lock();
+        let query = Query::new(window, Filter::parse("proto tcp").unwrap());
+        let answer = top(&view, &query, &["proto".parse().unwrap()], Metric::Flows, 9).unwrap();
+        (answer.rows, answer.total, footers)
+    };
+    let expected = ask(&here);
+    let answered = ask(&there);
+    assert_eq!((&answered.0, answered.1), (&expected.0, expected.1));
+    let (read, footers) = (*store.read.lock() - answered.2, answered.2);
+    let stored: usize = store.objects.lock().values().map(Vec::len).sum();
+    assert!(footers <= 128 << 10, "one footer: {footers}");
+    assert!(read * 5 < stored as u64, "{read} of {stored} bytes");
+    // A part of a folder's hours counts once.
+    assert_eq!(both(folder.path(), &store), sums(&here));
+    assert!(there.is_one().unwrap() && !archive_of(&Arc::default()).is_one().unwrap());
+}
+
+#[test]
+fn a_store_that_fails_for_a_while_is_told_and_tried_again() {
+    use std::time::Duration;
+
+    let (folder, store) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
+    store.failures.lock().extend([Failure::Refused, Failure::Unheard, Failure::Refused]);
+    let archive: Option<Arc<dyn ObjectStore>> = Some(Arc::<Memory>::clone(&store));
+    let said = Arc::<Mutex<Vec<String>>>::default();
+    let told = Arc::clone(&said);
+    let notify = Notify::new(move |_, text| told.lock().push(text.to_owned()));
+    let pause = Duration::from_millis(1);
+    let retry = pause..=pause;
+    let options =
+        WriterOptions { archive, upkeep_interval_s: 1, notify, retry, ..WriterOptions::new(|| LATER_NS) };
+    let (writer, _) = Writer::open(folder.path(), options).unwrap();
+    writer.append(&records(&mut Chance::new(5))).unwrap();
+    writer.flush().unwrap();
+    while writer.status().upkeep.files_archived < 2 || writer.status().archive_error.is_some() {
+        std::thread::yield_now();
+    }
+    assert_eq!(writer.status().archive_errors, 3);
+    writer.close().unwrap();
+    let said = said.lock();
+    let is = |words: &[&str]| said.iter().filter(|text| words.iter().all(|word| text.contains(word))).count();
+    assert_eq!(is(&["not everything is archived", "s3://memory/a", "the test refuses"]), 1, "{said:?}");
+    assert_eq!(is(&["is archived to s3://memory/a again"]), 1, "{said:?}");
+    assert_eq!(sums(&archive_of(&store)), sums(&Dataset::open(folder.path()).unwrap()));
+}
