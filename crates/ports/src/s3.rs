@@ -132,7 +132,7 @@ impl Bucket {
             }
             query += "list-type=2&prefix=";
             query += &encoded(&format!("{}{under}", self.prefix), false);
-            let answer = self.read_again(&|| Ask { query: query.clone(), ..Ask::of("GET", "") })?;
+            let answer = self.read_again(&|| Ask { query: query.clone(), ..Ask::of("GET", "") }, &|| true)?;
             let text = String::from_utf8_lossy(&answer.body).into_owned();
             if !text.contains("<ListBucketResult") {
                 return Err(S3Error::Strange(self.server.clone()));
@@ -163,10 +163,8 @@ impl Bucket {
             return Ok(Vec::new());
         }
         let asked = format!("bytes={}-{}", range.start, range.end - 1);
-        let answer = self.read_again(&|| {
-            let header = vec![("range", asked.clone())];
-            Ask { header, ..Ask::of("GET", key) }
-        })?;
+        let ask = || Ask { header: vec![("range", asked.clone())], ..Ask::of("GET", key) };
+        let answer = self.read_again(&ask, &|| true)?;
         // A server that knows no ranges sends everything.
         let start = if answer.status == 206 { 0 } else { usize::try_from(range.start).unwrap_or(usize::MAX) };
         let count = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
@@ -179,8 +177,8 @@ impl Bucket {
     }
 
     /// Bytes of an object, and its checksum, if it was written with one.
-    fn look(&self, key: &str) -> Result<(u64, Option<String>), S3Error> {
-        let answer = self.read_again(&|| Ask::of("HEAD", key))?;
+    fn look(&self, key: &str, goes_on: &dyn Fn() -> bool) -> Result<(u64, Option<String>), S3Error> {
+        let answer = self.read_again(&|| Ask::of("HEAD", key), goes_on)?;
         let size = answer.member("content-length").and_then(|size| size.parse().ok()).unwrap_or(0);
         Ok((size, answer.member(SUM).map(str::to_owned)))
     }
@@ -198,7 +196,7 @@ impl Bucket {
             Err(S3Error::Refused { status: 412, .. }) => false,
             Err(error) => return Err(error),
         };
-        let (found_size, found_sum) = self.look(key)?;
+        let (found_size, found_sum) = self.look(key, goes_on)?;
         if found_size == size && found_sum.as_ref() == Some(&sum) {
             return Ok(if is_new { size } else { 0 });
         }
@@ -211,16 +209,20 @@ impl Bucket {
     }
 
     /// Asks until there is an answer, a few times.
-    fn read_again<'a>(&self, ask: &dyn Fn() -> Ask<'a>) -> Result<Answer, S3Error> {
+    fn read_again<'a>(
+        &self,
+        ask: &dyn Fn() -> Ask<'a>,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Answer, S3Error> {
         let mut pause = PAUSE;
         for _ in 1..TRIES {
-            match self.ask(&ask(), &|| true) {
-                Err(error) if error.passes() => std::thread::sleep(pause),
+            match self.ask(&ask(), goes_on) {
+                Err(error) if error.passes() && goes_on() => std::thread::sleep(pause),
                 result => return result,
             }
             pause *= 2;
         }
-        self.ask(&ask(), &|| true)
+        self.ask(&ask(), goes_on)
     }
 
     fn ask(&self, ask: &Ask<'_>, goes_on: &dyn Fn() -> bool) -> Result<Answer, S3Error> {

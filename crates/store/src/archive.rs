@@ -46,8 +46,8 @@ const SETTLED_NS: u64 = 600 * SECOND_NS;
 const OPENED_AT_A_TIME: usize = 16;
 /// Of so many days each is listed by itself; otherwise everything is.
 const DAYS_MAX: usize = 16;
-/// How often a reader starts over because objects were removed.
-const TRIES_MAX: usize = 5;
+/// How often a reader starts over because objects came or went.
+const TRIES_MAX: usize = 20;
 
 /// The name of a file's object: what is behind the dataset's folder.
 pub(crate) fn key_of(path: &Path) -> String {
@@ -142,9 +142,36 @@ impl Dataset {
         Self { roots: Vec::new(), archives: vec![store] }
     }
 
-    /// Adds what archives have and the view of the folders has not. That was taken before: what was removed since is there.
-    pub(crate) fn add_archives(&self, view: &mut View, window: Window) -> Result<(), StoreError> {
-        self.archives.iter().try_for_each(|store| add_to(view, store, window))
+    /// What the folders have, and of archives what these have not. A file that is sent, and removed here, while both are
+    /// looked at would be missed, and one that was joined before it was sent would count twice: so archives are listed before
+    /// and after, until nothing was sent in between.
+    pub(crate) fn with_archives<T>(
+        &self,
+        window: Window,
+        mut folders: impl FnMut() -> Result<(View, T), StoreError>,
+    ) -> Result<(View, T), StoreError> {
+        if self.archives.is_empty() {
+            return folders();
+        }
+        let list = || -> Result<Vec<Vec<(String, u64)>>, StoreError> {
+            self.archives.iter().map(|store| objects(store.as_ref(), window)).collect()
+        };
+        let mut before = list()?;
+        for _ in 0..TRIES_MAX {
+            let (mut view, more) = folders()?;
+            let now = if self.roots.is_empty() { before.clone() } else { list()? };
+            let is_settled = now == before;
+            before = now;
+            if is_settled {
+                let mut found = self.archives.iter().zip(&before);
+                match found.try_for_each(|(store, found)| add_to(&mut view, store, found, window)) {
+                    // It was removed there.
+                    Err(error) if error.is_gone() => before = list()?,
+                    added => return added.map(|()| (view, more)),
+                }
+            }
+        }
+        Err(StoreError::Moving(PathBuf::from(self.archives[0].name())))
     }
 
     /// Whether each archive has anything of a dataset.
@@ -160,23 +187,19 @@ impl Dataset {
     }
 }
 
-/// What the archive has of a window and the view has not.
-fn add_to(view: &mut View, store: &Arc<dyn ObjectStore>, window: Window) -> Result<(), StoreError> {
+/// Adds those of an archive's files that the view has not.
+fn add_to(
+    view: &mut View,
+    store: &Arc<dyn ObjectStore>,
+    found: &[(String, u64)],
+    window: Window,
+) -> Result<(), StoreError> {
     let known: HashMap<String, u64> = view.files.iter().map(|file| (key_of(&file.path), file.size)).collect();
-    for _ in 0..TRIES_MAX {
-        let mut found = objects(store.as_ref(), window)?;
-        found.retain(|(key, size)| known.get(key) != Some(size));
-        match dataset::view_of(open_each(store, &found)) {
-            Err(error) if error.is_gone() => {}
-            result => {
-                let mut new = result?;
-                new.files.retain(|file| file.span().is_some_and(|(from, to)| window.touches(from, to)));
-                view.join(new);
-                return Ok(());
-            }
-        }
-    }
-    Err(StoreError::Moving(PathBuf::from(store.name())))
+    let new: Vec<&(String, u64)> = found.iter().filter(|(key, size)| known.get(key) != Some(size)).collect();
+    let mut new = dataset::view_of(open_each(store, &new))?;
+    new.files.retain(|file| file.span().is_some_and(|(from, to)| window.touches(from, to)));
+    view.join(new);
+    Ok(())
 }
 
 fn listed(store: &dyn ObjectStore, under: &str, is_deep: bool) -> Result<Objects, StoreError> {
@@ -221,7 +244,7 @@ fn touches(key: &str, hours: u64, window: Window) -> bool {
 }
 
 /// Opens each, several at a time, because each takes at least one request.
-fn open_each(store: &Arc<dyn ObjectStore>, found: &[(String, u64)]) -> Vec<Result<FlowFile, StoreError>> {
+fn open_each(store: &Arc<dyn ObjectStore>, found: &[&(String, u64)]) -> Vec<Result<FlowFile, StoreError>> {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut opened = Vec::new();

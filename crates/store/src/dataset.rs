@@ -249,12 +249,14 @@ impl Dataset {
 
     /// The current files that may have records in this window.
     pub fn view(&self, window: Window) -> Result<View, StoreError> {
-        let mut view = View::default();
-        for part in self.parts()? {
-            view.join(view_of_part(&part, window)?);
-        }
-        self.add_archives(&mut view, window)?;
-        Ok(view)
+        let folders = || {
+            let mut view = View::default();
+            for part in self.parts()? {
+                view.join(view_of_part(&part, window)?);
+            }
+            Ok((view, ()))
+        };
+        self.with_archives(window, folders).map(|(view, ())| view)
     }
 }
 

@@ -135,7 +135,7 @@ pub(crate) enum Command {
     ///
     /// A dataset is a folder of Parquet files, which other programs can read too. It can be queried while it is
     /// written.
-    Flows(FlowsArgs),
+    Flows(Box<FlowsArgs>),
     /// Print MRT files: routing tables, BGP messages, session state changes
     ///
     /// Reads TABLE_DUMP, TABLE_DUMP_V2, BGP4MP and the older types (plain or .gz, .bz2, .zst) and prints one line per

@@ -205,7 +205,9 @@ impl Outlet for Kept {
                     records: status.records_written,
                     waiting: status.records_pending,
                     lost,
-                    error: status.last_error.filter(|_| writer.is_in_trouble()).or(status.archive_error),
+                    error: status.last_error.filter(|_| writer.is_in_trouble()).or_else(|| {
+                        status.archive_error.map(|error| format!("on disk, but not archived: {error}"))
+                    }),
                 }
             }
             Err(NotOpen { why, .. }) => OutletStatus {

@@ -34,6 +34,8 @@ struct Memory {
     failures: Mutex<Vec<Failure>>,
     /// Bytes that were read.
     read: Mutex<u64>,
+    /// What happens before the next lists, the last first.
+    meanwhile: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
 }
 
 impl fmt::Debug for Memory {
@@ -48,6 +50,8 @@ impl ObjectStore for Memory {
     }
 
     fn list(&self, under: &str, is_deep: bool) -> io::Result<Objects> {
+        let happens = self.meanwhile.lock().pop();
+        happens.into_iter().for_each(|happens| happens());
         let mut found = Objects::default();
         for (key, bytes) in self.objects.lock().iter().filter(|(key, _)| key.starts_with(under)) {
             match key[under.len()..].find('/').filter(|_| !is_deep) {
@@ -289,4 +293,35 @@ fn a_store_that_fails_for_a_while_is_told_and_tried_again() {
     assert_eq!(is(&["not everything is archived", "s3://memory/a", "the test refuses"]), 1, "{said:?}");
     assert_eq!(is(&["is archived to s3://memory/a again"]), 1, "{said:?}");
     assert_eq!(sums(&archive_of(&store)), sums(&Dataset::open(folder.path()).unwrap()));
+}
+
+#[test]
+fn a_file_that_is_joined_sent_and_removed_during_a_question_counts_once() {
+    // The archive is listed by two lists before the folder is looked at, and by two behind it.
+    for lists in 0..5 {
+        for removes in [false, true] {
+            let (folder, store) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
+            let mut chance = Chance::new(8);
+            let writer = open(folder.path(), &store, Retention::default());
+            writer.append(&records(&mut chance)).unwrap();
+            writer.flush().unwrap();
+            writer.archive().unwrap();
+            for _ in 0..2 {
+                writer.append(&records(&mut chance)).unwrap();
+                writer.flush().unwrap();
+            }
+            let all = sums(&Dataset::open(folder.path()).unwrap());
+            let sends = move || {
+                writer.archive().unwrap();
+                if removes {
+                    writer.retain(Retention { age_max_s: Some(3600), ..Retention::default() }).unwrap();
+                }
+            };
+            let mut meanwhile: Vec<Box<dyn FnOnce() + Send>> = vec![Box::new(sends)];
+            meanwhile.extend((0..lists).map(|_| Box::new(|| ()) as Box<dyn FnOnce() + Send>));
+            *store.meanwhile.lock() = meanwhile;
+            assert_eq!(both(folder.path(), &store), all, "after {lists} lists, removed: {removes}");
+            store.meanwhile.lock().clear();
+        }
+    }
 }

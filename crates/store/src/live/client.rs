@@ -43,14 +43,15 @@ impl Dataset {
     /// Files, pending records and the flow caches of the writing processes, each record once, as far as those
     /// answer: those of a writer at one moment. Also returns what each existing writer added.
     pub fn live_view(&self, window: Window) -> Result<(View, Vec<Writing>), StoreError> {
-        let (mut all, mut writers) = (View::default(), Vec::new());
-        for part in self.parts()? {
-            let (view, writing) = live_view_of(&part, window)?;
-            all.join(view);
-            writers.extend(writing);
-        }
-        self.add_archives(&mut all, window)?;
-        Ok((all, writers))
+        self.with_archives(window, || {
+            let (mut all, mut writers) = (View::default(), Vec::new());
+            for part in self.parts()? {
+                let (view, writing) = live_view_of(&part, window)?;
+                all.join(view);
+                writers.extend(writing);
+            }
+            Ok((all, writers))
+        })
     }
 
     /// Follows the new records of each writer.

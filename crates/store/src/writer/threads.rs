@@ -427,7 +427,11 @@ impl Shared {
         state.upkeep_trouble.end(Instant::now());
         drop(state);
         if let Some(removed) = done.removed() {
-            self.options.notify.info(&format!("{}: {removed}", self.changes.root.display()));
+            let said = format!("{}: {removed}", self.changes.root.display());
+            match done.records_unarchived {
+                0 => self.options.notify.info(&said),
+                _ => self.options.notify.warn(&said),
+            }
         }
     }
 
