@@ -308,3 +308,48 @@ fn a_store_of_others_takes_and_gives_the_same() {
     drop(input);
     child.wait().unwrap();
 }
+
+/// A capture of a datagram of NetFlow 5 with a record of 2026-11-22T05:00:00.
+fn capture() -> Vec<u8> {
+    let mut payload = Vec::new();
+    payload.extend([0, 5, 0, 1]);
+    payload.extend(100_000_u32.to_be_bytes());
+    payload.extend(u32::try_from(START_NS / SECOND_NS).unwrap().to_be_bytes());
+    payload.extend([0; 12]);
+    payload.extend([10, 0, 0, 1, 192, 0, 2, 53, 0, 0, 0, 0, 0, 1, 0, 2]);
+    payload.extend([5_u32, 500, 99_000, 100_000].map(u32::to_be_bytes).concat());
+    payload.extend([4, 0, 0, 53, 0, 0, 17, 0, 0, 0, 0, 0, 24, 24, 0, 0]);
+    let mut frame = [&[0; 12][..], &[8, 0]].concat();
+    let udp = u16::try_from(8 + payload.len()).unwrap();
+    frame.extend(
+        [&[0x45, 0][..], &(20 + udp).to_be_bytes(), &[0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]]
+            .concat(),
+    );
+    frame.extend([&[0x13, 0x88, 0x08, 0x07][..], &udp.to_be_bytes(), &[0, 0]].concat());
+    frame.extend(payload);
+    let length = u32::try_from(frame.len()).unwrap();
+    let mut file = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1].map(u32::to_le_bytes).concat();
+    file.extend(
+        [u32::try_from(START_NS / SECOND_NS).unwrap(), 0, length, length].map(u32::to_le_bytes).concat(),
+    );
+    file.extend(frame);
+    file
+}
+
+#[test]
+fn an_import_sends_at_its_end_or_says_why_not() {
+    let place = Place::new();
+    let here = place.here();
+    let file = place.folder.path().join("capture.pcap");
+    std::fs::write(&file, capture()).unwrap();
+    let import = || flows(&["import", file.to_str().unwrap(), "--data", here, "--archive", &place.url]);
+    place.server.set_down(true);
+    let failed = import();
+    assert_eq!(failed.status.code(), Some(1), "{}", said(&failed));
+    assert!(said(&failed).contains("not everything is archived"), "{}", said(&failed));
+    assert_eq!(sums(&[here]), (1, 500), "the file stays");
+    place.server.set_down(false);
+    text(&import());
+    assert_eq!(sums(&[&place.url]), (2, 1000));
+    assert_eq!(sums(&[here, &place.url]), (2, 1000));
+}

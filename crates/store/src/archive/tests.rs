@@ -100,6 +100,7 @@ fn records(chance: &mut Chance) -> Vec<FlowRecord> {
         let mut record = testing::any_record(chance);
         record.counters.last_ns = START_NS + hour * HOUR_NS + chance.next_u64() % HOUR_NS;
         record.details.event = None;
+        record.reverse = None;
         record.sampling_interval = 1;
         record.counters.bytes %= 1 << 30;
         record
