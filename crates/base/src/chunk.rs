@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 mod notes;
 
-pub use notes::{Expected, Origin, Translated};
+use notes::SampleOwners;
+pub use notes::{Expected, Origin, PacketFate, PacketSample, PacketStart, StartLink, Translated};
 
 /// The most packets that a stage gets at a time. 256 descriptors and the first line of their frames are 32
 /// KiB, which fits a first-level cache and still shares each instruction miss among many packets.
@@ -95,6 +96,8 @@ pub struct Chunk {
     pub origins: Vec<Translated>,
     /// What packets of this chunk have announced, as NAT has found it.
     pub expected: Vec<Expected>,
+    /// Samples of its packets whose fate is not known yet.
+    pub samples: Vec<PacketSample>,
     packets: Vec<Packet>,
     live: usize,
     slab: Arc<Slab>,
@@ -329,6 +332,7 @@ impl Chunk {
     pub fn split(mut self, parts: usize, owner: impl Fn(&Packet) -> usize) -> Vec<Chunk> {
         assert!(self.parser.is_none(), "a chunk is split before it is parsed");
         let live = self.live;
+        let mut samples = SampleOwners::of(std::mem::take(&mut self.samples), self.packets.len());
         let mut out: Vec<Chunk> = (0..parts)
             .map(|_| {
                 let mut part = self.header();
@@ -337,10 +341,12 @@ impl Chunk {
             })
             .collect();
         for (i, packet) in self.packets.drain(..).enumerate() {
-            let part = &mut out[owner(&packet).min(parts - 1)];
-            part.live += usize::from(i < live);
-            part.packets.push(packet);
+            let part = owner(&packet).min(parts - 1);
+            samples.note(&packet, part);
+            out[part].live += usize::from(i < live);
+            out[part].packets.push(packet);
         }
+        samples.each(|part, sample| out[part].samples.push(sample));
         out
     }
 
@@ -353,6 +359,7 @@ impl Chunk {
             assert!(Arc::ptr_eq(&whole.slab, &part.slab), "merge of parts of different chunks");
             whole.live += part.live;
             whole.packets.append(&mut part.packets);
+            whole.samples.append(&mut part.samples);
         }
         whole.packets.sort_unstable_by_key(|p| p.position);
         // Origins are indexed by place in a part, which is no longer known.
@@ -372,6 +379,7 @@ impl Chunk {
             indexed_stage: None,
             origins: Vec::new(),
             expected: Vec::new(),
+            samples: Vec::new(),
             packets: self.slab.home().map(SlabHome::take_list).unwrap_or_default(),
             live: 0,
             slab: Arc::clone(&self.slab),
@@ -759,6 +767,7 @@ impl ChunkBuilder {
             indexed_stage: None,
             origins: Vec::new(),
             expected: Vec::new(),
+            samples: Vec::new(),
             live: self.packets.len(),
             packets: self.packets,
             slab: Arc::new(slab),

@@ -32,8 +32,8 @@ mod words;
 pub use aged::Aged;
 pub use aged_sets::AgedSets;
 pub use chunk::{
-    BATCH_PACKETS, Batch, CHUNK_PACKETS_DEFAULT, Chunk, ChunkBuilder, Expected, Origin, Parse, ShardIndex,
-    Translated,
+    BATCH_PACKETS, Batch, CHUNK_PACKETS_DEFAULT, Chunk, ChunkBuilder, Expected, Origin, PacketFate,
+    PacketSample, PacketStart, Parse, ShardIndex, StartLink, Translated,
 };
 pub use exclusive::{Exclusion, Exclusive, OneThread};
 pub use free_ports::free_port_candidates;

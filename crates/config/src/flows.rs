@@ -1,15 +1,16 @@
 //! `[flows]`: which packets are metered, and where the records go.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use thalweg_base::Name;
 use thalweg_dataplane::nat::{NatConfig, NatLogging};
 use thalweg_flow::alarm::{AlarmRule, WebhookTarget};
 use thalweg_flow::application::Labeling;
-use thalweg_flow::{KeyFields, MeterOptions, NameOptions, Sampling};
+use thalweg_flow::{KeyFields, MeterOptions, NameOptions, PacketSampling, Sampling};
 
 use crate::diagnostic::ErrorKind;
-use crate::flows_types::{CollectorTls, FlowsConfig, SpoolConfig};
+use crate::flows_types::{CollectorTls, FlowsConfig, SpoolConfig, gets_samples};
 use crate::key::{Differs, Key, Sub, table};
 use crate::nat_events;
 use crate::ports::Ports;
@@ -17,6 +18,7 @@ use crate::quantity;
 use crate::reader::{At, Item, Reader};
 use crate::section::Section;
 use crate::types::{PortConfig, RouterConfig};
+use crate::values;
 use crate::web;
 
 pub(crate) static FLOWS: Key<Sub> = Key::section("flows", &TABLE)
@@ -29,8 +31,22 @@ table! {
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.collectors.clone())))
         .help(
             "who gets the records: `\"ipfix://192.0.2.9:4739\"`, also `v9://`, `v5://`, `ipfix+tcp://`, `ipfix+tls://`; \
-             [`kafka://`](export.md#kafka) and [`clickhouse://`](export.md#clickhouse); [IPFIX with `?options=in-domain`](export.md)",
+             [`kafka://`](export.md#kafka) and [`clickhouse://`](export.md#clickhouse); [IPFIX with `?options=in-domain`](export.md); \
+             and who gets samples of packets: [`sflow://`](export.md#sflow)",
         );
+    static SFLOW_SAMPLING: Key<u32> = Key::number("sflow_sampling", 1..=PacketSampling::RATE_MAX as u64)
+        .unit("packets")
+        .default_of(|| PacketSampling::default().rate)
+        .help("one packet in N is sampled for collectors of [sFlow](export.md#sflow), at random");
+    static SFLOW_HEADER: Key<u16> =
+        Key::number("sflow_header", PacketSampling::HEADER_BYTES_MIN as u64..=PacketSampling::HEADER_BYTES_MAX as u64)
+            .unit("bytes")
+            .default_of(|| PacketSampling::default().header_bytes)
+            .help("the most bytes of a packet in its sample");
+    static SFLOW_AGENT: Key<IpAddr> = Key::text("sflow_agent", "an address", values::address)
+        .otherwise("`router_id` of `[bgp]`, or else the first port's first address")
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.sflow_agent)))
+        .help("address by which collectors of sFlow know this router");
     static BALANCE: Key<bool> = Key::flag("balance")
         .default_of(|| FlowsConfig::default().balance)
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.balance)))
@@ -88,6 +104,12 @@ table! {
         .otherwise("5 % of it, at most 1 GB")
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.keep.free)))
         .help("keep this much of the file system free: the oldest records are removed, and none are written, below it: `\"1GB\"`");
+    static KEEP_MINUTES: Key<u64> = Key::text("keep_minutes", "a time", quantity::seconds)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.keep.minutes_s)))
+        .help("keep [sums by minutes](flow-store.md#rollups) for this long, longer than records: `\"30d\"`");
+    static KEEP_HOURS: Key<u64> = Key::text("keep_hours", "a time", quantity::seconds)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.keep.hours_s)))
+        .help("keep [sums by hours](flow-store.md#rollups) for this long: `\"730d\"`");
     static ICEBERG: Key<bool> = Key::flag("iceberg")
         .default_of(|| FlowsConfig::default().iceberg)
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.iceberg)))
@@ -189,7 +211,8 @@ const SPOOL_BYTES_DEFAULT: u64 = 256_000_000;
 const EXPECTED_QUERY: &str =
     "nothing behind the port; with ipfix ?options=in-domain, ?names=variable or both with & between";
 /// Protocols and transports of collectors.
-const SCHEMES: [&str; 5] = ["ipfix", "ipfix+tcp", "ipfix+tls", "v9", "v5"];
+const SCHEMES: [&str; 6] = ["ipfix", "ipfix+tcp", "ipfix+tls", "v9", "v5", "sflow"];
+const SFLOW_PORT: &str = "6343";
 /// A topic of Kafka or a table of ClickHouse in place of a collector.
 const SCHEMES_WITH_PATH: [&str; 4] = ["kafka", "kafka+tls", "clickhouse", "clickhouse+tls"];
 
@@ -218,11 +241,12 @@ pub(crate) fn read(
     flows.networks = section.get(reader, &NETWORKS);
     let (url, authorities) = (section.get(reader, &ALARM_WEBHOOK), section.get(reader, &ALARM_WEBHOOK_CA));
     flows.alarm_webhook = url.map(|url| WebhookTarget { url, authorities });
+    read_sflow(reader, &mut section, &mut flows);
     read_keep(reader, &mut section, &mut flows);
     read_meter(reader, &mut section, &mut flows);
     let nat_events = section.read(reader, &NAT_EVENTS);
-    flows.nat_events =
-        nat_events.and_then(|at| nat_events::check(reader, at, nat, !flows.collectors.is_empty()));
+    let has_events = flows.collectors.iter().any(|address| !gets_samples(address));
+    flows.nat_events = nat_events.and_then(|at| nat_events::check(reader, at, nat, has_events));
     let warns = flows.collectors.is_empty() && flows.store.is_none();
     let span = section.finish(reader).unwrap_or_default();
     if warns {
@@ -326,6 +350,30 @@ fn read_connections(
         spool.map(|at| SpoolConfig { folder: at.value, bytes: bytes.unwrap_or(SPOOL_BYTES_DEFAULT) });
 }
 
+/// What only collectors of sFlow get.
+fn read_sflow(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsConfig) {
+    let (rate, header, agent) = (
+        section.read(reader, &SFLOW_SAMPLING),
+        section.read(reader, &SFLOW_HEADER),
+        section.read(reader, &SFLOW_AGENT),
+    );
+    let spans = [
+        rate.as_ref().map(|at| at.span.clone()),
+        header.as_ref().map(|at| at.span.clone()),
+        agent.as_ref().map(|at| at.span.clone()),
+    ];
+    if let (None, Some(span)) = (flows.packet_sampling(), spans.into_iter().flatten().next()) {
+        let message = "nobody gets samples of packets: no collector is one of sFlow";
+        reader.warning(ErrorKind::Conflict, &span, message, "`sflow://HOST` in `collectors`");
+    }
+    let default = PacketSampling::default();
+    flows.sflow = PacketSampling {
+        rate: rate.map_or(default.rate, |at| at.value),
+        header_bytes: header.map_or(default.header_bytes, |at| at.value),
+    };
+    flows.sflow_agent = agent.map(|at| at.value);
+}
+
 fn read_keep(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsConfig) {
     let mut first = section.take(&ICEBERG).and_then(|item| {
         flows.iceberg = ICEBERG.value(reader, &item)?;
@@ -336,12 +384,28 @@ fn read_keep(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsCo
         first.get_or_insert((ARCHIVE.name(), item.span));
     }
     let keep = &mut flows.keep;
-    let keys = [(&KEEP, &mut keep.age_s), (&KEEP_BYTES, &mut keep.bytes), (&KEEP_FREE, &mut keep.free)];
+    let keys = [
+        (&KEEP, &mut keep.age_s),
+        (&KEEP_BYTES, &mut keep.bytes),
+        (&KEEP_FREE, &mut keep.free),
+        (&KEEP_MINUTES, &mut keep.minutes_s),
+        (&KEEP_HOURS, &mut keep.hours_s),
+    ];
+    let mut sums = Vec::new();
     for (key, value) in keys {
         if let Some(item) = section.take(key) {
             *value = key.value(reader, &item);
+            if [KEEP_MINUTES.name(), KEEP_HOURS.name()].contains(&key.name()) {
+                sums.extend(value.map(|age_s| (key.name(), age_s, item.span.clone())));
+            }
             first.get_or_insert((key.name(), item.span));
         }
+    }
+    for (key, _, span) in
+        sums.into_iter().filter(|(_, sums_s, _)| keep.age_s.is_some_and(|age_s| *sums_s <= age_s))
+    {
+        let message = format!("`{key}` keeps sums no longer than `keep` keeps their records");
+        reader.warning(ErrorKind::Conflict, &span, message, "a longer time than that of `keep`");
     }
     if let (None, Some((key, span))) = (&flows.store, first) {
         let message = format!("`{key}` is about a store, and there is no store");
@@ -401,10 +465,10 @@ fn key_fields(reader: &mut Reader, item: &Item<'_>) -> Option<KeyFields> {
     Some(fields)
 }
 
-/// `ipfix://host:port`, `kafka://host:port/topic` or `clickhouse://host:port/table`. The host is resolved, and
+/// `ipfix://host:port`, `sflow://host`, `kafka://host:port/topic` or `clickhouse://host:port/table`. The host is resolved, and
 /// options of a topic or table are checked, only on use.
 fn collector(text: &str) -> Result<String, &'static str> {
-    const EXPECTED: &str = "\"ipfix://192.0.2.9:4739\"; also ipfix+tcp://, ipfix+tls://, v9://, v5://; a name or an address, and a port; or \"kafka://192.0.2.9:9092/TOPIC\", \"clickhouse://192.0.2.9:8123/TABLE\"";
+    const EXPECTED: &str = "\"ipfix://192.0.2.9:4739\"; also ipfix+tcp://, ipfix+tls://, v9://, v5://; a name or an address, and a port; or \"kafka://192.0.2.9:9092/TOPIC\", \"clickhouse://192.0.2.9:8123/TABLE\", \"sflow://192.0.2.9\"";
     let (scheme, rest) = text.split_once("://").ok_or(EXPECTED)?;
     if SCHEMES_WITH_PATH.contains(&scheme) {
         let (servers, path) = rest.split_once('/').ok_or(EXPECTED)?;
@@ -416,7 +480,10 @@ fn collector(text: &str) -> Result<String, &'static str> {
     if query.is_some_and(|query| !scheme.starts_with("ipfix") || !query.split('&').all(is_choice)) {
         return Err(EXPECTED_QUERY);
     }
-    let (host, port) = place.rsplit_once(':').ok_or(EXPECTED)?;
+    // Only sFlow has a port that everybody uses.
+    let has_port = scheme != "sflow"
+        || place.rsplit_once(':').is_some_and(|(host, _)| !host.starts_with('[') || host.ends_with(']'));
+    let (host, port) = if has_port { place.rsplit_once(':').ok_or(EXPECTED)? } else { (place, SFLOW_PORT) };
     let is_address = !host.is_empty() && !host.chars().any(|c| c.is_whitespace() || c == '/');
     let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
     if SCHEMES.contains(&scheme) && is_address && is_port { Ok(text.to_owned()) } else { Err(EXPECTED) }

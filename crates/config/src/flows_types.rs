@@ -1,17 +1,18 @@
 //! Types of `[flows]`.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use thalweg_dataplane::nat::NatLogging;
-use thalweg_flow::MeterOptions;
 use thalweg_flow::alarm::WebhookTarget;
+use thalweg_flow::{MeterOptions, PacketSampling};
 
 /// Flow metering.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowsConfig {
     /// How flows are keyed, timed and sampled. The router sets shards and seeds.
     pub meter: MeterOptions,
-    /// Addresses of collectors: `ipfix://192.0.2.9:4739`.
+    /// Addresses of collectors: `ipfix://192.0.2.9:4739`; those of `sflow://` get samples, the others records.
     pub collectors: Vec<String>,
     /// Each record goes to one collector; otherwise to all.
     pub balance: bool,
@@ -38,6 +39,22 @@ pub struct FlowsConfig {
     pub alarm_webhook: Option<WebhookTarget>,
     /// Which NAT events collectors receive, if any.
     pub nat_events: Option<NatLogging>,
+    /// What collectors of sFlow get.
+    pub sflow: PacketSampling,
+    /// The address by which they know the router.
+    pub sflow_agent: Option<IpAddr>,
+}
+
+impl FlowsConfig {
+    /// How packets are sampled, if there is a collector for samples.
+    pub fn packet_sampling(&self) -> Option<PacketSampling> {
+        self.collectors.iter().any(|address| gets_samples(address)).then_some(self.sflow)
+    }
+}
+
+/// Whether a collector gets samples of packets, and no records.
+pub(crate) fn gets_samples(address: &str) -> bool {
+    address.starts_with("sflow://")
 }
 
 impl Default for FlowsConfig {
@@ -59,6 +76,8 @@ impl Default for FlowsConfig {
             networks: None,
             alarm_webhook: None,
             nat_events: None,
+            sflow: PacketSampling::default(),
+            sflow_agent: None,
         }
     }
 }
@@ -87,4 +106,8 @@ pub struct KeepConfig {
     pub bytes: Option<u64>,
     /// Bytes of the file system to keep free; `None` for the store's default.
     pub free: Option<u64>,
+    /// Sums by minutes are kept for this many seconds; `None` makes none.
+    pub minutes_s: Option<u64>,
+    /// Sums by hours likewise.
+    pub hours_s: Option<u64>,
 }

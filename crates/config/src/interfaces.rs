@@ -44,7 +44,7 @@ pub(crate) static OFFLOAD: Key<bool> = Key::flag("offload")
     .restart(Differs::Port(|old, new| differ(old, new, |interface| interface.offload)))
     .help(
         "let the kernel forward [flows that have been decided on](drivers.md#flows-that-the-kernel-forwards); driver \
-         `af_xdp` or `auto`",
+         `af_packet`, `af_xdp` or `auto`",
     );
 pub(crate) static XDP_MODE: Key<XdpPlace> = Key::word("xdp_mode", &XdpPlace::NAMES)
     .otherwise("the best that works")
@@ -241,22 +241,20 @@ pub(crate) fn read_interface(
 
 fn read_offload(reader: &mut Reader, item: &Item<'_>, driver: Driver) -> bool {
     let wanted = OFFLOAD.value(reader, item).unwrap_or(false);
-    if wanted {
-        check_has_xdp(reader, item, driver, "flows are offloaded by XDP");
+    if wanted && !driver.takes_interface() {
+        let message = format!("the kernel forwards no flows of a port whose driver is {}", driver.name());
+        reader.error(ErrorKind::Conflict, &item.span, message, "driver `af_packet`, `af_xdp` or `auto`");
     }
     wanted
 }
 
 fn read_xdp_mode(reader: &mut Reader, item: &Item<'_>, driver: Driver) -> Option<XdpPlace> {
-    check_has_xdp(reader, item, driver, "`xdp_mode` says where an XDP program runs");
-    XDP_MODE.value(reader, item)
-}
-
-fn check_has_xdp(reader: &mut Reader, item: &Item<'_>, driver: Driver, what: &str) {
     if !driver.has_xdp() {
-        let message = format!("{what}, and the driver is {}", driver.name());
+        let message =
+            format!("`xdp_mode` says where an XDP program runs, and the driver is {}", driver.name());
         reader.error(ErrorKind::Conflict, &item.span, message, "driver `af_xdp` or `auto`");
     }
+    XDP_MODE.value(reader, item)
 }
 
 fn read_queues(reader: &mut Reader, item: &Item<'_>, driver: Driver) -> Option<u16> {

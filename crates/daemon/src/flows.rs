@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use thalweg_base::Name;
+use thalweg_base::{Name, PacketSample};
 use thalweg_config::{Driver, FlowsConfig, KeepConfig, PortConfig, RouterConfig, SpoolConfig, VrfIndex};
 use thalweg_flow::alarm::{AlarmAction, AlarmReport};
 use thalweg_flow::export::NatEvent;
@@ -22,9 +22,11 @@ use thalweg_node::speaker::{BestPathTo, Speaker};
 use thalweg_ports::live::link::Links;
 use thalweg_probe::{
     AlarmOptions, AskInterfaces, EnrichFiles, Enrichment, ExportTargets, Interfaces, OutletStatus,
-    PortInterface, RouterDelivery, RouterDeliveryOptions, RouterWay, Spool, TlsOptions,
+    PortInterface, RouterDelivery, RouterDeliveryOptions, RouterWay, SampledWay, SflowOptions, Spool,
+    TlsOptions,
 };
-use thalweg_store::{Notify, Retention, Severity};
+use thalweg_store::{Notify, Retention, RollupRetention, Severity};
+use thalweg_wire::sflow::Router;
 
 use crate::blackholes::{Announced, Blackholes, SharedAnnounced};
 use crate::error::RunError;
@@ -46,6 +48,8 @@ struct NamedPort {
     name: String,
     interface: Option<String>,
     vrf: VrfIndex,
+    /// Of a sub-interface.
+    vlan: Option<u16>,
 }
 
 type NamedPorts = Arc<Mutex<Vec<NamedPort>>>;
@@ -71,6 +75,14 @@ impl RecordOutlet for Outlet {
 
     fn take_nat_events(&self, events: &mut Vec<NatEvent>, dropped: u64) {
         self.0.take_nat_events(events, dropped);
+    }
+
+    fn take_samples(&self, samples: &mut Vec<PacketSample>) {
+        self.0.take_samples(samples);
+    }
+
+    fn add_to_pool(&self, port: u16, packets: u32) {
+        self.0.add_to_pool(port, packets);
     }
 
     fn watcher(&self) -> Option<Box<dyn Watch>> {
@@ -121,7 +133,7 @@ impl FlowSide {
                 },
                 datagrams_per_s_max: None,
                 one_by_one: !flows.gso,
-                ..ExportTargets::default()
+                sflow: SflowOptions { sampling: flows.sflow, agent: agent_of(flows, config) },
             },
             exporter: flows.exporter.clone(),
             store: flows.store.clone(),
@@ -139,6 +151,10 @@ impl FlowSide {
                     enrich(record);
                 }
             }),
+            complete_sample: {
+                let (tables, ports) = (tables.clone(), ports.clone());
+                Box::new(move |way| (route_of(&tables, &ports, way), vlan_of(&ports, way.port_out)))
+            },
             alarms: AlarmOptions { rules: config.alarms.clone(), webhook: flows.alarm_webhook.clone() },
             action: blackholes.map(|blackholes| Box::new(blackholes) as Box<dyn AlarmAction>),
         };
@@ -247,7 +263,13 @@ impl FlowSide {
 
 /// A router runs unattended: if its disk runs full, the oldest records are removed.
 fn retention(keep: &KeepConfig) -> Retention {
-    Retention { age_max_s: keep.age_s, bytes_max: keep.bytes, free_min: keep.free, makes_room: true }
+    Retention {
+        age_max_s: keep.age_s,
+        bytes_max: keep.bytes,
+        free_min: keep.free,
+        makes_room: true,
+        rollups: RollupRetention { minutes_s: keep.minutes_s, hours_s: keep.hours_s },
+    }
 }
 
 /// Sets the names of ports and their interfaces; removed ports keep theirs. A VLAN's port has its mirror or else
@@ -267,7 +289,8 @@ fn name_ports(named: &NamedPorts, config: &RouterConfig) {
     };
     let mut named = named.lock();
     for (place, port) in config.ports.iter().enumerate() {
-        let now = NamedPort { name: port.name.clone(), interface: interface(port), vrf: port.vrf };
+        let vlan = port.sub_interface.map(|sub| sub.vlan);
+        let now = NamedPort { name: port.name.clone(), interface: interface(port), vrf: port.vrf, vlan };
         match named.get_mut(place) {
             Some(_) if port.is_vacant() => {}
             Some(known) => *known = now,
@@ -297,6 +320,30 @@ fn interfaces_of(ports: NamedPorts) -> AskInterfaces {
         let port = |(name, number): (String, u32)| PortInterface { number, name };
         Interfaces::new(names.zip(numbers).map(port).collect())
     })
+}
+
+/// The address by which collectors of sFlow know the router: one that stays when routes change.
+fn agent_of(flows: &FlowsConfig, config: &RouterConfig) -> Option<IpAddr> {
+    let router_id = config.bgp.as_ref().map(|bgp| IpAddr::from(bgp.router_id));
+    let of_ports = || config.ports.iter().flat_map(|port| &port.addresses).map(|prefix| prefix.addr()).next();
+    flows.sflow_agent.or(router_id).or_else(of_ports)
+}
+
+/// The route of a sampled packet: the next hop is that of the way it takes, masks are those of the table's routes.
+fn route_of(tables: &ForwardingTables, ports: &NamedPorts, way: &SampledWay) -> Option<Router> {
+    let vrf = ports.lock().get(usize::from(way.port_in))?.vrf;
+    let tables = tables.read();
+    let hop =
+        tables.ways_of(way.next_hop, Some(way.dst)).into_iter().find(|(port, ..)| *port == way.port_out);
+    let length = |address| tables.fib().lookup(vrf, address).1.map_or(0, |prefix| prefix.length().into());
+    // sFlow has the unspecified address for a destination on the network itself.
+    let unspecified = if way.dst.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
+    let next_hop = hop.and_then(|(_, hop, _)| hop).filter(|hop| *hop != way.dst).unwrap_or(unspecified);
+    Some(Router { next_hop, src_prefix_length: length(way.src), dst_prefix_length: length(way.dst) })
+}
+
+fn vlan_of(ports: &NamedPorts, port: u16) -> Option<u16> {
+    ports.lock().get(usize::from(port))?.vlan
 }
 
 /// The cached answers of the router's tables.

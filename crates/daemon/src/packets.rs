@@ -34,6 +34,7 @@ use thalweg_node::plan::{Firewall, NatStage};
 use thalweg_node::speaker::Speaker;
 use thalweg_node::trace::{NextNeighbor, PacketSpec, Surroundings, TraceView, explain};
 use thalweg_ports::live::RxCounters;
+use thalweg_ports::live::link::Links;
 use thalweg_probe::OutletStatus;
 use thalweg_wire::MacAddr;
 
@@ -320,11 +321,9 @@ impl PacketSide {
     pub(crate) fn status(&self) -> PacketStatus {
         let ports = self.ports();
         let up = ports.iter().filter(|port| port.up).count() as u64;
-        let mut problems: Vec<String> = ports
-            .iter()
-            .filter(|port| !port.up)
-            .map(|port| format!("port {} is down: interface {} has no link", port.name, port.interface))
-            .collect();
+        let config = self.router.read().config();
+        let mut problems: Vec<String> =
+            ports.iter().filter(|port| !port.up).map(|port| why_down(&config, port)).collect();
         let checks = self.gateway_checks().unwrap_or_default();
         let failed = checks.iter().filter(|check| check.state == CheckState::Failed.name());
         problems.extend(failed.map(|GatewayCheckView { port, gateway, target, .. }| {
@@ -612,6 +611,15 @@ impl PacketSide {
             Err(why) => Ok(Err(AnswerError::failed(why))),
         }
     }
+}
+
+fn why_down(config: &RouterConfig, port: &PortView) -> String {
+    let interface =
+        config.ports.iter().find(|one| one.name == port.name).and_then(|one| one.interface.as_ref());
+    let is_of_system = interface.is_some_and(|interface| interface.driver.takes_interface());
+    let is_gone = is_of_system && Links::open().is_ok_and(|links| links.index(&port.interface).is_err());
+    let what = if is_gone { "does not exist" } else { "has no link" };
+    format!("port {} is down: interface {} {what}", port.name, port.interface)
 }
 
 fn matches_of(firewall: &Firewall) -> RuleMatches {

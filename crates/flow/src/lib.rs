@@ -9,6 +9,7 @@
 //!   or payload.
 //! - [`NameOptions`]: names in first payloads, of servers and in DNS.
 //! - [`Meter`]: keys, shards, fragments, sampling, totals; its cache, index and timing wheel are private.
+//! - [`PacketSampler`]: how one packet in so many begins, for sFlow.
 //! - [`Watch`]: what flows count while they go on. [`alarm`]: rules about it.
 //! - [`record`]: a flow's data, for everything that takes records. [`fields`]: names, types and values of a
 //!   record's fields, for all formats. [`lines`]: JSON and CSV.
@@ -29,6 +30,7 @@ pub mod lines;
 mod memory;
 mod meter;
 mod names;
+mod packet_sampler;
 pub mod parse;
 pub mod record;
 mod sampling;
@@ -40,6 +42,7 @@ mod wheel;
 pub use meter::options::{Bytes, KeyFields, MeterError, MeterOptions, NameOptions};
 pub use meter::totals::{Amount, MeterTotals, NameCounts};
 pub use meter::{Meter, RecordSink};
+pub use packet_sampler::{PacketSampler, PacketSampling};
 pub use record::{
     Counters, Details, Direction, Drops, EndReason, Event, ExporterId, FlowKey, FlowNames, FlowRecord,
     InterfaceName, NO_AS, NO_INTERFACE, Place, SAMPLING_UNKNOWN, Translation, icmp_type_and_code,

@@ -31,6 +31,7 @@ use crate::cache::{NO_SLOT, Shard};
 use crate::key::{Facts, KeyRules, Outcome, fold, secret};
 use crate::names::Payload;
 use crate::names::resolved::{self, Known, Relation, Resolved, address_hash};
+use crate::parse::addresses_of;
 use crate::record::is_icmp;
 use crate::record::{EndReason, FlowRecord};
 use crate::watch::Watch;
@@ -142,7 +143,7 @@ impl<E: Exclusion> Meter<E> {
         for (packet, frame) in batch.frames() {
             resolved::read(packet, frame, |address, name, lifetime_s| {
                 let hash_of = |address| address_hash(address, self.secret);
-                let client = resolved::addresses(packet, frame).map(|(_, client)| hash_of(client));
+                let client = addresses_of(packet, frame).map(|(_, client)| hash_of(client));
                 let address = hash_of(address);
                 known.note(address);
                 for relation in [Relation(client, address), Relation(None, address)] {
@@ -155,7 +156,7 @@ impl<E: Exclusion> Meter<E> {
 
     /// What an earlier DNS response called one of a packet's addresses.
     fn resolved_name(&self, packet: &Packet, frame: &[u8]) -> Name {
-        let (Some(known), Some((src, dst))) = (&self.known, resolved::addresses(packet, frame)) else {
+        let (Some(known), Some((src, dst))) = (&self.known, addresses_of(packet, frame)) else {
             return Name::NONE;
         };
         let [src, dst] = [src, dst].map(|address| address_hash(address, self.secret));

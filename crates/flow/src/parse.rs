@@ -31,6 +31,8 @@
 pub mod link;
 pub mod tunnel;
 
+use std::net::IpAddr;
+
 use link::{LinkFacts, Network, Protocol};
 use thalweg_base::{DropReason, LinkType, Packet, PacketFlags};
 use thalweg_wire::ipv6::Extensions;
@@ -63,6 +65,21 @@ pub fn vlan_of(frame: &[u8], packet: &Packet) -> u16 {
         Some(tag) => tag & 0x0fff,
         None => link_facts(frame, packet).vlan,
     }
+}
+
+/// Source and destination of a packet that has a header.
+pub fn addresses_of(packet: &Packet, frame: &[u8]) -> Option<(IpAddr, IpAddr)> {
+    let l3 = frame.get(usize::from(packet.l3_offset)..)?;
+    Some(match packet.is_ipv6() {
+        true => {
+            let address = |at: usize| l3.get(at..)?.first_chunk::<16>().map(|bytes| IpAddr::from(*bytes));
+            (address(8)?, address(24)?)
+        }
+        false => {
+            let address = |at: usize| l3.get(at..)?.first_chunk::<4>().map(|bytes| IpAddr::from(*bytes));
+            (address(12)?, address(16)?)
+        }
+    })
 }
 
 /// The label at the top of a parsed packet's MPLS stack.

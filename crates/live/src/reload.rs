@@ -346,7 +346,11 @@ fn differences(before: &RouterConfig, after: &RouterConfig, opened: &[u16]) -> V
         changes.push("[validate] changed".to_owned());
     }
     if before.flows != after.flows {
-        changes.push("flows: metering changed, the flow cache starts empty".to_owned());
+        let meter = |config: &RouterConfig| config.flows.as_ref().map(|flows| flows.meter.clone());
+        changes.push(match meter(before) == meter(after) {
+            true => "flows: settings changed, the flow cache stays".to_owned(),
+            false => "flows: metering changed, the flow cache starts empty".to_owned(),
+        });
     }
     if before.routing.checks != after.routing.checks {
         changes.push("health checks of gateways changed".to_owned());

@@ -532,6 +532,7 @@ fn plan(
     if let (Some(flows), Some(outlet)) = (&config.flows, &options.flow_outlet) {
         let metered = plan.with_flows(&flows.meter, options.seed, outlet.clone());
         plan = metered.map_err(|error| OpenError::Build(BuildError::Flows(error.to_string())))?;
+        plan = plan.with_samples(flows.packet_sampling(), options.seed);
         if let Some(logging) = flows.nat_events {
             plan = plan.with_nat_events(logging, outlet.clone());
         }

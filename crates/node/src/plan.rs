@@ -3,7 +3,7 @@
 //! | stage | scope | when |
 //! |---|---|---|
 //! | `parse` | one chunk | if asked for: find the packets of chunks that their source has only cut off |
-//! | `ingress` | any batch | always: validate, check sources, access lists, IPv6 prefixes, routing rules, classify, label with shards |
+//! | `ingress` | any batch | always: validate, sample for sFlow, check sources, access lists, IPv6 prefixes, routing rules, classify, label with shards |
 //! | `arrival` | in order | if a class has a policer, or NAT or the firewall needs the ports of fragments |
 //! | `order` | one chunk | if packets of some class overtake others: sort into order of service |
 //! | `nat` | per shard | if configured |
@@ -32,6 +32,7 @@ mod flows;
 mod nat_events;
 mod next_plan;
 mod rules;
+mod samples;
 mod trace;
 
 use parking_lot::Mutex;
@@ -40,7 +41,7 @@ use std::net::Ipv4Addr;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use thalweg_base::{Batch, Chunk, DropReason, NO_SHARD, Packet, PacketFlags};
+use thalweg_base::{BATCH_PACKETS, Batch, Chunk, DropReason, NO_SHARD, Packet, PacketFlags};
 use thalweg_dataplane::account::Account;
 use thalweg_dataplane::acl::{AclCells, AclCounts, AclSet, RuleCount};
 use thalweg_dataplane::classify::Classifier;
@@ -61,6 +62,7 @@ use thalweg_flow::FlowRecord;
 use thalweg_flow::export::NatEvent;
 
 use nat_events::NatLog;
+use samples::{Samples, WorkerSamples};
 
 pub use firewall::{Firewall, FirewallStage};
 pub use flows::{Flows, RecordOutlet};
@@ -192,6 +194,7 @@ pub struct Scratch {
     /// Flows that have ended.
     records: Vec<FlowRecord>,
     nat_events: Vec<NatEvent>,
+    samples: Option<WorkerSamples>,
     /// The target of sorting a chunk's descriptors, which then takes the place of the chunk's own.
     spare: Vec<Packet>,
 }
@@ -214,6 +217,7 @@ pub struct RouterPlan {
     nat_log: Option<NatLog>,
     router: Router,
     flows: Option<Flows>,
+    samples: Option<Samples>,
     ports: usize,
     classes: usize,
     work_queens: Option<Boards>,
@@ -272,6 +276,7 @@ impl RouterPlan {
             nat_log: None,
             router: parts.router,
             flows: None,
+            samples: None,
             ports: parts.ports,
             classes: parts.classes,
             work_queens: parts.work_queens,
@@ -355,28 +360,6 @@ impl RouterPlan {
         &self.filters
     }
 
-    /// Matches of each access-list rule in force, summed over all workers.
-    pub fn acl_counts<'a>(&self, scratches: impl Iterator<Item = &'a Scratch>) -> AclCounts {
-        let mut all = AclCounts::new(&self.filters.acls);
-        scratches.for_each(|s| all.merge(&s.acl.shared()));
-        all
-    }
-
-    /// Matches of a list's rules and, last, of its default, since the list was last changed. May be called while
-    /// packets pass.
-    pub fn rule_counts(&self, list: usize) -> Vec<RuleCount> {
-        let filters = &self.filters;
-        let mut all = AclCounts::new(&filters.acls);
-        let counts = self.rule_counts.lock();
-        counts.workers.iter().for_each(|cells| all.merge(cells));
-        let mut rules = filters.acls.counts_of(list, &all);
-        for (rule, before) in rules.iter_mut().zip(counts.before.get(&list).into_iter().flatten()) {
-            rule.packets += before.packets;
-            rule.bytes += before.bytes;
-        }
-        rules
-    }
-
     fn group_of(&self, shard: u16) -> u16 {
         shard_group(usize::from(shard), self.groups, usize::from(self.shards)) as u16
     }
@@ -431,14 +414,18 @@ impl RouterPlan {
     ///
     /// Without filters, the rest happens in the validation loop, while descriptor and header are in registers.
     fn ingress(&self, chunk: &mut Chunk, k: usize, scratch: &mut Scratch) {
+        let mut samples = std::mem::take(&mut chunk.samples);
         let mut batch = chunk.batch(k);
         let filters = &self.filters;
         let is_plain = filters.are_idle() && !self.chooses_ways() && self.helpers().is_empty();
-        let (fragments, crosses) = match (self.classifier.only_class(), &self.nat) {
-            (Some(class), None) if is_plain => (self.ingress_only(class, &mut batch), false),
-            (Some(class), Some(nat)) if is_plain => self.ingress_for_nat(class, nat, &mut batch),
-            _ => {
+        let only_class = self.classifier.only_class().filter(|_| is_plain);
+        let (fragments, crosses) = match (only_class, &self.nat) {
+            (Some(class), None) => (self.ingress_only(class, &mut batch), false),
+            (Some(class), Some(nat)) => self.ingress_for_nat(class, nat, &mut batch),
+            (None, _) => {
                 let fragments = self.ingress.process(&mut batch);
+                // What follows may change packets.
+                scratch.take_samples(&mut batch, &mut samples);
                 filters.reverse_path.process(&self.router, &mut batch);
                 filters.acls.process_in(&mut batch, &mut scratch.acl);
                 filters.prefixes.process_in(&mut batch);
@@ -447,12 +434,16 @@ impl RouterPlan {
                 (fragments, self.label_batch(&mut batch, |p| !p.flags.has(PacketFlags::LATER_FRAGMENT)))
             }
         };
+        if only_class.is_some() {
+            scratch.take_samples(&mut batch, &mut samples);
+        }
         if let Some(flows) = &self.flows {
             flows.look(&mut batch);
             // Dropped packets are metered too, by the worker that meters their flow.
             let dead = batch.packets_mut().iter_mut().filter(|packet| packet.shard == NO_SHARD);
             dead.for_each(|packet| packet.shard = self.shard_of_flow(packet));
         }
+        chunk.samples = samples;
         chunk.has_fragments |= fragments;
         chunk.crosses_shards |= crosses;
     }
@@ -617,6 +608,7 @@ impl RouterPlan {
     fn order(&self, chunk: &mut Chunk, scratch: &mut Scratch) {
         self.scheduler.process(chunk, &mut scratch.spare);
         scratch.account.count_dropped(&chunk.packets()[chunk.live_len()..]);
+        scratch.tell_samples(chunk, chunk.live_len()..chunk.packets().len());
     }
 
     /// Lists the packets of each group that concern the stage, for models that run group by group. Other models
@@ -673,6 +665,7 @@ impl Plan for RouterPlan {
             members: Vec::new(),
             records: Vec::new(),
             nat_events: Vec::new(),
+            samples: self.worker_samples(),
             spare: Vec::new(),
         }
     }
@@ -696,9 +689,12 @@ impl Plan for RouterPlan {
             Stage::Work(nth) => self.work(nth, job, batch, scratch),
             Stage::Egress => {
                 let residence_ns = now_ns.saturating_sub(job.admitted_ns);
+                let first = batch * BATCH_PACKETS;
                 let mut batch = job.batch(batch);
                 self.filters.prefixes.process_out(&mut batch);
                 scratch.account.count(&batch, residence_ns);
+                let places = first..first + batch.len();
+                scratch.tell_samples(job, places);
             }
             other => unreachable!("{other:?} is not a stage over batches"),
         }

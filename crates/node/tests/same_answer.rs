@@ -3,6 +3,7 @@
 
 mod helpers;
 mod packets;
+mod samples;
 
 use packets::packet;
 use std::collections::HashMap;

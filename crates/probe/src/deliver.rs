@@ -32,7 +32,7 @@ use crate::ProbeError;
 use crate::interfaces::{Interfaces, SharedInterfaces};
 use crate::record_queue::{Arrival, Arrivals};
 use crate::summary::{OutletStatus, OutletSummary, UNSAMPLED};
-pub(crate) use collectors::Collectors;
+pub(crate) use collectors::{Collectors, status};
 pub(crate) use events::{EventArrivals, EventCounts, EventWay, event_queue};
 pub(crate) use kept::{Kept, KeptOptions, Waiting};
 pub(crate) use lines::Lines;

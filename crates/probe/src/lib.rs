@@ -58,6 +58,7 @@ pub use options::{
 };
 pub use router_delivery::{RouterDelivery, RouterDeliveryOptions, RouterWay};
 pub use run::probe;
+pub use sflow::{CompleteSample, SampledWay};
 pub use summary::{CaptureSummary, InputIssues, OutletStatus, OutletSummary, ProbeSummary};
 pub use thalweg_exec::ModelKind;
 pub use thalweg_ports::collector::TlsOptions;

@@ -8,7 +8,7 @@ use thalweg_base::{CHUNK_PACKETS_DEFAULT, ChunkBuilder, Name};
 use thalweg_dataplane::queens::Boards;
 use thalweg_exec::{ExecError, ModelKind, THREADS_MAX, TOKENS_DEFAULT};
 use thalweg_flow::parse::ParseOptions;
-use thalweg_flow::{ExporterId, MeterError, MeterOptions};
+use thalweg_flow::{ExporterId, MeterError, MeterOptions, PacketSampling};
 use thalweg_ports::collector::{CollectorError, SflowAddress, TlsOptions};
 use thalweg_ports::live::LiveError;
 use thalweg_ports::s3::S3Error;
@@ -134,7 +134,7 @@ impl Default for Shape {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExportTargets {
     /// `ipfix://HOST:PORT`, `ipfix+tcp://`, `ipfix+tls://`, `v9://`, `v5://`, `kafka://HOST:PORT/TOPIC`,
-    /// `clickhouse://HOST:PORT/TABLE`, `clickhouse+tls://`; from a probe `sflow://HOST:PORT` too.
+    /// `clickhouse://HOST:PORT/TABLE`, `clickhouse+tls://`; `sflow://HOST:PORT` gets samples.
     pub addresses: Vec<String>,
     /// Send each flow's records to one collector, by hash; otherwise send all records to each.
     pub balance: bool,
@@ -159,26 +159,12 @@ impl ExportTargets {
 }
 
 /// What sFlow's collectors get.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SflowOptions {
-    /// One packet in this many is sampled, at random; at least 1.
-    pub rate: u32,
-    /// The most bytes of a packet in its sample, at most [`Self::HEADER_BYTES_MAX`].
-    pub header_bytes: u16,
-    /// The address by which collectors know the probe; by default that from which the first one is reached.
+    /// The probe's; a router's plan has its own.
+    pub sampling: PacketSampling,
+    /// The address by which collectors know the agent; by default that from which the first one is reached.
     pub agent: Option<IpAddr>,
-}
-
-impl SflowOptions {
-    /// A sample of such a header fits into a datagram.
-    pub const HEADER_BYTES_MAX: u16 = 1024;
-}
-
-impl Default for SflowOptions {
-    /// As other agents on links of 1 Gbit/s.
-    fn default() -> Self {
-        Self { rate: 1000, header_bytes: 128, agent: None }
-    }
 }
 
 /// A disk queue for records.

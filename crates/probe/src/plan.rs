@@ -23,7 +23,7 @@ use thalweg_flow::application::{Labeling, look};
 use thalweg_flow::parse::{ParseOptions, parse};
 
 use crate::record_queue::{RecordQueue, RecordSender};
-use crate::sflow::{SampleQueue, Sampler};
+use crate::sflow::{Sampler, Samplers};
 
 /// The stages, in order.
 const STAGES: [(&str, Scope); 3] =
@@ -66,7 +66,7 @@ pub(crate) struct ProbePlan {
     by_group: bool,
     way: RecordQueue,
     handing: Handing,
-    samples: Option<SampleQueue>,
+    samplers: Option<Samplers>,
 }
 
 impl ProbePlan {
@@ -89,7 +89,7 @@ impl ProbePlan {
             work: None,
             way,
             handing,
-            samples: None,
+            samplers: None,
         }
     }
 
@@ -104,8 +104,8 @@ impl ProbePlan {
     }
 
     /// The same with packets sampled for sFlow.
-    pub(crate) fn with_samples(self, samples: Option<SampleQueue>) -> Self {
-        Self { samples, ..self }
+    pub(crate) fn with_samples(self, samplers: Option<Samplers>) -> Self {
+        Self { samplers, ..self }
     }
 
     fn parse(&self, chunk: &mut Chunk, k: usize, scratch: &mut Scratch) {
@@ -168,7 +168,7 @@ impl Plan for ProbePlan {
             frame_bytes: 0,
             queens_sum: 0,
             sender,
-            sampler: self.samples.as_ref().map(SampleQueue::sampler),
+            sampler: self.samplers.as_ref().map(Samplers::sampler),
             members: Vec::new(),
         }
     }

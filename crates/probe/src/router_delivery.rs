@@ -3,13 +3,14 @@
 //! Workers pass on records without waiting: records that find the queue full are lost and counted. Behind the
 //! queue, records may be completed with facts about their addresses before they go to collectors and a store.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use thalweg_base::PacketSample;
 use thalweg_flow::alarm::{AlarmAction, AlarmReport};
 use thalweg_flow::export::{Amount, NatEvent};
 use thalweg_flow::{FlowRecord, MeterOptions, Watch};
@@ -29,6 +30,7 @@ use crate::options::this_exporter;
 use crate::packed::Packed;
 use crate::pipelines::died;
 use crate::record_queue::{BATCH_RECORDS, RecordQueue, queue};
+use crate::sflow::{Agent, AgentOptions, CompleteSample, SampleQueue};
 use crate::summary::{OutletStatus, OutletSummary};
 use crate::{ExportTargets, ProbeError};
 
@@ -59,6 +61,8 @@ pub struct RouterDeliveryOptions {
     pub meters: ShowMeters,
     /// Completes a record.
     pub complete: Completion,
+    /// Finds the route of a sampled packet, on the thread that sends samples.
+    pub complete_sample: CompleteSample,
     pub alarms: AlarmOptions,
     /// What is done about alarms besides telling them.
     pub action: Option<Box<dyn AlarmAction>>,
@@ -68,6 +72,8 @@ pub struct RouterDeliveryOptions {
 pub struct RouterDelivery {
     thread: JoinHandle<Result<Delivered, ProbeError>>,
     statuses: Statuses,
+    /// Sends samples.
+    agent: Option<(JoinHandle<Vec<OutletSummary>>, Statuses)>,
     wall: Arc<WallShift>,
 }
 
@@ -79,6 +85,8 @@ pub struct RouterWay {
     events: Arc<EventCounts>,
     /// With what completes the flows that they judge.
     alarms: Option<(Alarms, Completing)>,
+    /// `None` without collectors of sFlow, and when closed.
+    samples: RwLock<Option<SampleQueue>>,
 }
 
 struct State {
@@ -127,14 +135,10 @@ impl RouterDelivery {
             };
             outlets.push(Box::new(Kept::open(folder, kept)?));
         }
-        if !options.export.addresses.is_empty() {
-            let collectors = Collectors::open(
-                &options.export,
-                &options.meter,
-                &interfaces,
-                false,
-                options.notify.clone(),
-            )?;
+        let export = options.export.of_records();
+        if !export.addresses.is_empty() {
+            let collectors =
+                Collectors::open(&export, &options.meter, &interfaces, false, options.notify.clone())?;
             outlets.push(Box::new(collectors));
         }
         let alarms = match options.alarms.rules.is_empty() {
@@ -144,6 +148,13 @@ impl RouterDelivery {
                 Some((alarms, completing.clone()))
             }
         };
+        let sflow = AgentOptions {
+            waits: false,
+            interfaces: interfaces.clone(),
+            notify: options.notify.clone(),
+            complete: Some(options.complete_sample),
+        };
+        let (agent, samples) = Agent::open(&options.export, sflow)?.unzip();
         let (event_way, events) = event_queue();
         let statuses = Statuses::default();
         let delivery = Delivery {
@@ -160,13 +171,18 @@ impl RouterDelivery {
         };
         let thread = std::thread::Builder::new().name("export".to_owned());
         let thread = thread.spawn(move || delivery.run()).map_err(ProbeError::Thread)?;
-        let way = RouterWay { alarms, ..RouterWay::new(way, event_way, totals) };
-        Ok((Self { thread, statuses, wall }, way))
+        let agent_statuses = agent.as_ref().map(Agent::statuses);
+        let agent = agent.map(Agent::start_alone).transpose()?.zip(agent_statuses);
+        let way =
+            RouterWay { alarms, samples: RwLock::new(samples), ..RouterWay::new(way, event_way, totals) };
+        Ok((Self { thread, statuses, agent, wall }, way))
     }
 
     /// The recent status of collectors and store.
     pub fn statuses(&self) -> Vec<OutletStatus> {
-        self.statuses.lock().clone()
+        let mut statuses = self.statuses.lock().clone();
+        statuses.extend(self.agent.iter().flat_map(|(_, of_samples)| of_samples.lock().clone()));
+        statuses
     }
 
     /// How often the wall clock was set since the start.
@@ -176,10 +192,11 @@ impl RouterDelivery {
 
     /// Waits until everything is delivered; the entry must be closed. Returns the error of a failed outlet.
     pub fn finish(self) -> Result<Vec<OutletSummary>, ProbeError> {
-        match self.thread.join() {
-            Ok(delivered) => Ok(delivered?.outlets),
-            Err(_) => Err(died("the export thread")),
-        }
+        let delivered = self.thread.join().unwrap_or_else(|_| Err(died("the export thread")));
+        let sampled = self.agent.map(|(agent, _)| agent.join().map_err(|_| died("the sFlow thread")));
+        let mut outlets = delivered?.outlets;
+        outlets.extend(sampled.transpose()?.into_iter().flatten());
+        Ok(outlets)
     }
 }
 
@@ -188,7 +205,14 @@ impl RouterWay {
         let counts = Arc::clone(events.counts());
         let (way, events) = (Some(way), Some(events));
         let state = State { way, gathered: Packed::default(), events, totals_read: Some(Instant::now()) };
-        Self { state: Mutex::new(state), totals, lost: Default::default(), events: counts, alarms: None }
+        Self {
+            state: Mutex::new(state),
+            totals,
+            lost: Default::default(),
+            events: counts,
+            alarms: None,
+            samples: RwLock::default(),
+        }
     }
 
     /// A watcher for a shard of a meter, if there are rules for alarms.
@@ -216,6 +240,21 @@ impl RouterWay {
         match &mut self.state().events {
             Some(way) => way.take(events),
             None => self.events.lose(events.drain(..).len() as u64),
+        }
+    }
+
+    /// Takes all samples from the list. Waits for nobody: those that find the queue full are lost.
+    pub fn take_samples(&self, samples: &mut Vec<PacketSample>) {
+        match &*self.samples.read() {
+            Some(queue) => samples.drain(..).for_each(|sample| queue.send(sample)),
+            None => samples.clear(),
+        }
+    }
+
+    /// Adds packets to the pool of a port that no sample tells.
+    pub fn add_to_pool(&self, port: u16, packets: u32) {
+        if let Some(queue) = &*self.samples.read() {
+            queue.add_pool(port, packets);
         }
     }
 
@@ -254,6 +293,7 @@ impl RouterWay {
         self.flush();
         let mut state = self.state();
         (state.way, state.events) = (None, None);
+        *self.samples.write() = None;
     }
 
     /// Records that found the queue full or closed.

@@ -29,7 +29,7 @@ use crate::notices::passing_on;
 use crate::pipelines::{Pipelines, died};
 use crate::plan::{Handing, ProbePlan};
 use crate::record_queue::{RecordQueue, queue};
-use crate::sflow::{Agent, SampleQueue};
+use crate::sflow::{Agent, AgentOptions, Samplers};
 use crate::source::Seen;
 use crate::{Input, OptionsError, ProbeError, ProbeOptions, ProbeProgress, ProbeSummary, Shape, usage};
 
@@ -91,7 +91,11 @@ fn probe_with_notices(
     };
     let alarms = watch(options, &meters, &cache.completing, &notify)?;
     let outlets = outlets(options, &interfaces, (stop, cache), &notify)?;
-    let (agent, samples) = Agent::open(options, &interfaces, &notify)?.unzip();
+    let waits = matches!(options.input, Input::Files(_));
+    let sflow =
+        AgentOptions { waits, interfaces: interfaces.clone(), notify: notify.clone(), complete: None };
+    let (agent, queue) = Agent::open(&options.export, sflow)?.unzip();
+    let samplers = queue.map(|queue| Samplers::new(queue, options.export.sflow.sampling));
     let delivery = Delivery {
         arrivals,
         events: None,
@@ -107,7 +111,7 @@ fn probe_with_notices(
         let delivery = delivery.start(scope)?;
         let agent = agent.map(|agent| agent.start(scope)).transpose()?;
         let outcome =
-            watched(&seen, &totals, progress, || run(options, opened, meters, (way, samples), stop));
+            watched(&seen, &totals, progress, || run(options, opened, meters, (way, samplers), stop));
         let delivered = delivery.join().unwrap_or_else(|_| Err(died("the export thread")));
         let sampled = agent.map(|agent| agent.join().map_err(|_| died("the sFlow thread"))).transpose();
         let (outcome, mut delivered) = (outcome?, delivered?);
@@ -213,11 +217,11 @@ fn run(
     options: &ProbeOptions,
     opened: Opened,
     meters: Vec<Arc<Meter>>,
-    (way, samples): (RecordQueue, Option<SampleQueue>),
+    (way, samplers): (RecordQueue, Option<Samplers>),
     stop: &AtomicBool,
 ) -> Result<Outcome, ProbeError> {
     let plans: Vec<_> =
-        meters.iter().map(|meter| plan(options, meter, &way).with_samples(samples.clone())).collect();
+        meters.iter().map(|meter| plan(options, meter, &way).with_samples(samplers.clone())).collect();
     let pipelines = Pipelines { plans: &plans, shape: &options.shape, keep: options.preloads(), stop };
     let (ran, read) = match opened {
         Opened::Captures(mut captures) => {

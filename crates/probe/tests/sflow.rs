@@ -4,6 +4,7 @@ use std::net::UdpSocket;
 
 use crate::common::{Traffic, folder, options, run};
 use thalweg_base::{XorShift64Star, mix64};
+use thalweg_flow::PacketSampling;
 use thalweg_probe::{ExportTargets, ModelKind, ProbeOptions, ProbeSummary, SflowOptions, Shape};
 use thalweg_testdata::{uninterrupted, with_room};
 use thalweg_wire::sflow::{DATAGRAM_BYTES_MAX, Interface, Sample, read};
@@ -23,7 +24,8 @@ struct Collected {
 fn collected(options: ProbeOptions, rate: u32) -> (ProbeSummary, Collected) {
     let socket = with_room(UdpSocket::bind("127.0.0.1:0").expect("a port is free"));
     let here = socket.local_addr().expect("it has one");
-    let sflow = SflowOptions { rate, agent: Some([192, 0, 2, 7].into()), ..SflowOptions::default() };
+    let sampling = PacketSampling { rate, ..PacketSampling::default() };
+    let sflow = SflowOptions { sampling, agent: Some([192, 0, 2, 7].into()) };
     let addresses = vec![format!("sflow://{here}")];
     let export = ExportTargets { addresses, observation_domain: 5, sflow, ..ExportTargets::default() };
     let options = ProbeOptions { export, ..options };
@@ -130,7 +132,8 @@ fn nobody_who_listens_is_a_failure() {
     let (client, other) = (UdpSocket::bind("127.0.0.1:0").expect("a port is free"), gone.local_addr());
     // Connected to another one, the socket keeps its port and refuses the probe's datagrams.
     gone.connect(client.local_addr().expect("it has one")).expect("it can be connected");
-    let sflow = SflowOptions { rate: 1, ..SflowOptions::default() };
+    let sampling = PacketSampling { rate: 1, ..PacketSampling::default() };
+    let sflow = SflowOptions { sampling, ..SflowOptions::default() };
     let addresses = vec![format!("sflow://{}", other.expect("it has one"))];
     let export = ExportTargets { addresses, sflow, ..ExportTargets::default() };
     let summary = run(&ProbeOptions { export, ..options(&capture, &lines) });

@@ -15,9 +15,10 @@
 //! removed first, and then what is not, which is counted.
 //!
 //! Readers list the store and read footers and columns by range. A file that is here and there counts once: it has the
-//! same name and size.
+//! same name and size. Where records are gone here but are there, they answer, and not sums of them
+//! (`rollup::choose`).
 //!
-//! Missing: removal in the store (its own rules of a lifecycle do that), an Iceberg table there.
+//! Missing: removal in the store (its own rules of a lifecycle do that), an Iceberg table there, rollups.
 
 use std::collections::HashMap;
 use std::fs;
@@ -142,14 +143,15 @@ impl Dataset {
         Self { roots: Vec::new(), archives: vec![store] }
     }
 
-    /// What the folders have, and of archives what these have not. A file that is sent, and removed here, while both are
+    /// What the folders have, to which `add` adds what an archive has. A file that is sent, and removed here, while both are
     /// looked at would be missed, and one that was joined before it was sent would count twice: so archives are listed before
     /// and after, until nothing was sent in between.
     pub(crate) fn with_archives<T>(
         &self,
         window: Window,
-        mut folders: impl FnMut() -> Result<(View, T), StoreError>,
-    ) -> Result<(View, T), StoreError> {
+        mut folders: impl FnMut() -> Result<T, StoreError>,
+        add: impl Fn(&mut T, &Archived<'_>) -> Result<(), StoreError>,
+    ) -> Result<T, StoreError> {
         if self.archives.is_empty() {
             return folders();
         }
@@ -158,16 +160,16 @@ impl Dataset {
         };
         let mut before = list()?;
         for _ in 0..TRIES_MAX {
-            let (mut view, more) = folders()?;
+            let mut all = folders()?;
             let now = if self.roots.is_empty() { before.clone() } else { list()? };
             let is_settled = now == before;
             before = now;
             if is_settled {
                 let mut found = self.archives.iter().zip(&before);
-                match found.try_for_each(|(store, found)| add_to(&mut view, store, found, window)) {
+                match found.try_for_each(|(store, found)| add(&mut all, &Archived { store, found })) {
                     // It was removed there.
                     Err(error) if error.is_gone() => before = list()?,
-                    added => return added.map(|()| (view, more)),
+                    added => return added.map(|()| all),
                 }
             }
         }
@@ -187,19 +189,31 @@ impl Dataset {
     }
 }
 
-/// Adds those of an archive's files that the view has not.
-fn add_to(
-    view: &mut View,
-    store: &Arc<dyn ObjectStore>,
-    found: &[(String, u64)],
-    window: Window,
-) -> Result<(), StoreError> {
-    let known: HashMap<String, u64> = view.files.iter().map(|file| (key_of(&file.path), file.size)).collect();
-    let new: Vec<&(String, u64)> = found.iter().filter(|(key, size)| known.get(key) != Some(size)).collect();
-    let mut new = dataset::view_of(open_each(store, &new))?;
-    new.files.retain(|file| file.span().is_some_and(|(from, to)| window.touches(from, to)));
-    view.join(new);
-    Ok(())
+/// The files of an archive, by name and size.
+pub(crate) struct Archived<'a> {
+    store: &'a Arc<dyn ObjectStore>,
+    found: &'a [(String, u64)],
+}
+
+impl Archived<'_> {
+    /// Those that are not among these.
+    pub(crate) fn beside<'a>(
+        &self,
+        files: impl Iterator<Item = &'a Arc<FlowFile>>,
+    ) -> Result<View, StoreError> {
+        let known: HashMap<String, u64> = files.map(|file| (key_of(&file.path), file.size)).collect();
+        let is_new = |(key, size): &&(String, u64)| known.get(key) != Some(size);
+        let new: Vec<&(String, u64)> = self.found.iter().filter(is_new).collect();
+        dataset::view_of(open_each(self.store, &new))
+    }
+
+    /// Adds those that the view has not, and that touch the window.
+    pub(crate) fn add_to(&self, view: &mut View, window: Window) -> Result<(), StoreError> {
+        let mut new = self.beside(view.files.iter())?;
+        new.files.retain(|file| file.span().is_some_and(|(from, to)| window.touches(from, to)));
+        view.join(new);
+        Ok(())
+    }
 }
 
 fn listed(store: &dyn ObjectStore, under: &str, is_deep: bool) -> Result<Objects, StoreError> {

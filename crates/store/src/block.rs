@@ -398,8 +398,13 @@ impl Block {
 
     /// A row as a record. All columns must be loaded.
     pub(crate) fn record(&self, row: usize) -> Result<FlowRecord, StoreError> {
+        self.record_of(row, Field::STORED)
+    }
+
+    /// A row with these fields of a record.
+    pub(crate) fn record_of(&self, row: usize, fields: &[Field]) -> Result<FlowRecord, StoreError> {
         let mut record = unknown_record();
-        for field in Field::STORED {
+        for field in fields {
             let absent = field.row().absent;
             match field.row().access {
                 Access::Wide(_, set) => {

@@ -4,6 +4,8 @@
 //! DIR/.writer.lock                                                  who writes, and whether it ended cleanly
 //! DIR/.live.sock                                                    where the writer answers queries
 //! DIR/.iceberg                                                      by choice: a table of these files (`iceberg`)
+//! DIR/.rollups/hour/date=2026-11-22/hour=5/flows-...-00000000002b.rollup
+//!                                                                   by choice: sums of an hour's files (`rollup`)
 //! DIR/date=2026-11-22/hour=5/flows-20261122T050000-20261122T055959-00000000002a.parquet
 //!                             .flows-....tmp                        incomplete: readers ignore it
 //! ```
@@ -43,6 +45,8 @@ const FILES_PER_THREAD: usize = 8;
 /// The most skipped files whose names are kept.
 const SKIPPED_NAMED_MAX: usize = 20;
 pub(crate) const EXTENSION: &str = ".parquet";
+/// Of the same form, but not for engines that read all `*.parquet` of a folder.
+const ROLLUP_EXTENSION: &str = ".rollup";
 pub(crate) const TEMPORARY: &str = ".tmp";
 /// The beginning of the names of further writers' folders.
 pub(crate) const PART: &str = "writer-";
@@ -103,6 +107,28 @@ pub struct View {
     pub(crate) files: Vec<Arc<FlowFile>>,
     pub(crate) batches: Vec<Batch>,
     pub(crate) skipped: Skipped,
+    pub(crate) rolled: Rolled,
+    /// The length of steps that sums were chosen for.
+    pub(crate) step_ns: Option<u64>,
+}
+
+/// What rollups have to do with an answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rolled {
+    /// The coarsest step of sums that answer, in seconds; 0 for records alone.
+    pub step_s: u64,
+    /// Hours whose records are gone, and whose sums are coarser than the question.
+    pub hours_coarse: u64,
+    /// Hours whose records are gone, and whose sums do not have what is asked.
+    pub hours_missing: u64,
+}
+
+impl Rolled {
+    fn join(&mut self, other: Self) {
+        self.step_s = self.step_s.max(other.step_s);
+        self.hours_coarse += other.hours_coarse;
+        self.hours_missing += other.hours_missing;
+    }
 }
 
 /// Records that are in no file.
@@ -129,6 +155,7 @@ impl View {
         self.files.extend(other.files);
         self.batches.extend(other.batches);
         self.skipped.join(other.skipped);
+        self.rolled.join(other.rolled);
     }
 
     /// Files that were skipped because they are damaged or not the dataset's.
@@ -188,7 +215,21 @@ pub struct Summary {
     pub cached_records: u64,
     /// First and last end of a flow, in nanoseconds since the epoch.
     pub span_ns: Option<(u64, u64)>,
+    /// Sums of records, by their step; see [`Dataset::add_rollups`].
+    pub rollups: Vec<RollupSummary>,
     pub skipped: Skipped,
+}
+
+/// Sums of one step in numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RollupSummary {
+    pub step_s: u64,
+    /// One for each hour of a writer.
+    pub files: u64,
+    pub rows: u64,
+    pub bytes: u64,
+    /// First and last end of a flow.
+    pub span_ns: (u64, u64),
 }
 
 /// Datasets opened for reading, as one.
@@ -254,9 +295,9 @@ impl Dataset {
             for part in self.parts()? {
                 view.join(view_of_part(&part, window)?);
             }
-            Ok((view, ()))
+            Ok(view)
         };
-        self.with_archives(window, folders).map(|(view, ())| view)
+        self.with_archives(window, folders, |view, archived| archived.add_to(view, window))
     }
 }
 
@@ -400,7 +441,7 @@ pub(crate) fn list(root: &Path, window: Window) -> Result<Vec<PathBuf>, StoreErr
 /// are noticed.
 pub(crate) fn published(partition: &Path) -> Result<Vec<PathBuf>, StoreError> {
     let mut files = folder(partition)?;
-    files.retain(|path| !name_of(path).starts_with('.') && name_of(path).ends_with(EXTENSION));
+    files.retain(|path| !name_of(path).starts_with('.') && without_extension(path).is_some());
     Ok(files)
 }
 
@@ -435,10 +476,21 @@ pub(crate) fn file_name(from_ns: u64, to_ns: u64, id: u64) -> String {
     format!("flows-{}-{}-{id:012x}{EXTENSION}", stamp(from_ns), stamp(to_ns))
 }
 
+/// The name of a rollup with flows that ended in this span.
+pub(crate) fn rollup_name(span_ns: (u64, u64), id: u64) -> String {
+    let name = file_name(span_ns.0, span_ns.1, id);
+    name.strip_suffix(EXTENSION).unwrap_or(&name).to_owned() + ROLLUP_EXTENSION
+}
+
+fn without_extension(path: &Path) -> Option<&str> {
+    let name = name_of(path);
+    name.strip_suffix(EXTENSION).or_else(|| name.strip_suffix(ROLLUP_EXTENSION))
+}
+
 /// The number in a file's name.
 pub(crate) fn file_id(path: &Path) -> Option<u64> {
     let name = name_of(path);
-    let name = name.strip_suffix(TEMPORARY).unwrap_or(name).strip_suffix(EXTENSION)?;
+    let name = without_extension(Path::new(name.strip_suffix(TEMPORARY).unwrap_or(name)))?;
     u64::from_str_radix(name.rsplit_once('-')?.1, 16).ok()
 }
 

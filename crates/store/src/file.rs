@@ -1,5 +1,7 @@
 //! One flow file: written as a whole, read by column.
 
+use std::collections::BTreeSet;
+
 mod checksum;
 mod decode;
 mod encode;
@@ -11,6 +13,34 @@ mod write;
 pub(crate) use encode::zigzag;
 pub(crate) use read::FlowFile;
 pub(crate) use write::FileWriter;
+
+/// What the footer of a rollup says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RollupFacts {
+    pub(crate) step_s: u64,
+    /// How far small sums were joined; see [`crate::rollup`].
+    pub(crate) folded: u64,
+    /// First and last end of a flow, in nanoseconds since the epoch.
+    pub(crate) span_ns: (u64, u64),
+    /// The names of the files whose records it has, in the folder of the same hour.
+    pub(crate) covers: BTreeSet<String>,
+}
+
+impl RollupFacts {
+    fn to_text(&self) -> String {
+        let (from, to) = self.span_ns;
+        let names: Vec<&str> = self.covers.iter().map(String::as_str).collect();
+        format!("{} {} {from} {to} {}", self.step_s, self.folded, names.join(","))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let mut number = || words.next()?.parse().ok();
+        let (step_s, folded, span_ns) = (number()?, number()?, (number()?, number()?));
+        let names = words.next()?.split(',').filter(|name| !name.is_empty());
+        Some(Self { step_s, folded, span_ns, covers: names.map(str::to_owned).collect() })
+    }
+}
 
 /// Footer key that identifies our files; its value is the version.
 const FORMAT_KEY: &str = "thalweg.flows";
@@ -25,6 +55,9 @@ const VERSION_OF_NANOSECONDS: &str = "4";
 
 /// Footer key with the names of the files that this one replaces.
 const REPLACES_KEY: &str = "thalweg.replaces";
+
+/// Footer key of a rollup: what it sums, see [`RollupFacts`].
+const ROLLUP_KEY: &str = "thalweg.rollup";
 
 /// Footer key with checksums of each column of each row group: of its dictionary, and of the rest.
 const SUMS_KEY: &str = "thalweg.sums";

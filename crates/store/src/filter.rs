@@ -208,6 +208,11 @@ impl Filter {
         Self { expression: self.expression.reversed() }
     }
 
+    /// Whether all tests are of values in columns for which this holds.
+    pub(crate) fn is_about(&self, has: &dyn Fn(Field) -> bool) -> bool {
+        self.expression.is_about(has)
+    }
+
     /// Whether a test is about this column.
     pub(crate) fn names(&self, id: Field) -> bool {
         self.expression.names(id)
@@ -221,6 +226,20 @@ impl Expression {
             Self::Not(part) => part.names(id),
             Self::Test(Test::Number(columns, ..)) => columns.contains(&id),
             Self::Any | Self::Test(_) => false,
+        }
+    }
+
+    fn is_about(&self, has: &dyn Fn(Field) -> bool) -> bool {
+        match self {
+            Self::Any => true,
+            Self::All(parts) | Self::OneOf(parts) => parts.iter().all(|part| part.is_about(has)),
+            Self::Not(part) => part.is_about(has),
+            Self::Test(Test::Address(columns, _) | Test::Number(columns, ..) | Test::Name(columns, _)) => {
+                columns.iter().all(|column| has(*column))
+            }
+            // Small sums of a family stay of that family.
+            Self::Test(Test::Version6(_)) => true,
+            Self::Test(Test::Sum(..) | Test::Duration(..) | Test::Flags(_) | Test::Translated) => false,
         }
     }
 

@@ -11,7 +11,7 @@
 //! - [`writer`]: records to files. [`upkeep`]: joining, retention, recovery. `space`: room on the file
 //!   system. `iceberg`: the dataset as a table of other engines.
 //! - `archive`, [`ObjectStore`]: complete hours in a store of objects.
-//! - [`rollup`]: sums of the records of each hour, as a dataset of their own.
+//! - [`rollup`]: sums of the records of each hour, kept for longer, and when they answer.
 //! - [`live`]: records that the writer has not written yet, for other processes. [`notify`]: notices to the
 //!   operator.
 //! - [`filter`], [`query`]: select records; compute sums, graphs and lists. Columns are the fields of
@@ -39,11 +39,11 @@ mod testing;
 pub mod upkeep;
 pub mod writer;
 
-pub use dataset::{Dataset, Skipped, Summary, View, Window};
+pub use dataset::{Dataset, Rolled, RollupSummary, Skipped, Summary, View, Window};
 pub use error::StoreError;
 pub use filter::{Filter, FilterError};
 pub use notify::{Notify, Severity, Trouble};
 pub use object::{ObjectStore, Objects};
-pub use rollup::{RolledUp, RollupOptions, roll_up};
+pub use rollup::{Needs, RollupRetention, Step};
 pub use upkeep::{Recovery, Retention, Upkeep};
 pub use writer::{Writer, WriterOptions, WriterStatus};

@@ -44,6 +44,7 @@ use thalweg_flow::FlowRecord;
 
 pub(crate) use frame::Note;
 
+pub(crate) use client::live_view_of;
 pub use client::{Follow, Followed, LiveFacts, Writing};
 pub use server::LiveServer;
 

@@ -22,13 +22,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use thalweg_flow::SAMPLING_UNKNOWN;
 
 use crate::block::Spare;
-use crate::dataset::{Skipped, View, Window};
+use crate::dataset::{Rolled, Skipped, View, Window};
 use crate::error::StoreError;
 use crate::filter::Filter;
 use crate::rows::{Rows, Task};
 use thalweg_flow::fields::Field;
 
 pub use dedup::Dedup;
+pub(crate) use graph::readable_step_ns;
 pub use graph::{Graph, Lines, Series, graph, reversed};
 pub use key::{Key, KeyValue, RawValue};
 pub use list::list;
@@ -78,7 +79,7 @@ pub struct Scanned {
     pub row_groups_read: u64,
     /// Row groups excluded by their statistics.
     pub row_groups_pruned: u64,
-    /// Records examined.
+    /// Records examined; of rollups, rows.
     pub records: u64,
     /// Examined records that wait to be written.
     pub pending_records: u64,
@@ -90,6 +91,8 @@ pub struct Scanned {
     pub sampled: bool,
     /// Records whose exporter did not describe its sampling: their counters are not multiplied.
     pub sampling_unknown: u64,
+    /// Which part rollups have in the answer.
+    pub rolled: Rolled,
 }
 
 impl Scanned {
@@ -169,8 +172,12 @@ fn scan<S: Send>(
     make: impl Fn() -> S + Sync,
     visit: impl Fn(&mut S, &mut Rows<'_>) -> Result<(), StoreError> + Sync,
 ) -> Result<(Vec<S>, Scanned), StoreError> {
-    let mut scanned =
-        Scanned { files: view.files.len() as u64, skipped: view.skipped.clone(), ..Scanned::default() };
+    let mut scanned = Scanned {
+        files: view.files.len() as u64,
+        skipped: view.skipped.clone(),
+        rolled: view.rolled,
+        ..Scanned::default()
+    };
     let all = tasks.len();
     tasks.retain(|task| match task {
         Task::Group(file, number) => {

@@ -1,64 +1,135 @@
-//! Rollups: the records of each hour, summed by step and by the fields of [`Kept`], in a dataset of their own.
+//! Rollups: the records of each hour, summed by step and by the fields of `KEPT`, beside the records of a writer.
 //!
-//! A row of a rollup is a record whose other fields are unknown: so files, upkeep and queries are those of
-//! records. An hour's rollup is one file. If the hour's records are not the same any more, because late ones came, it
-//! is made again and replaces the earlier file as a joined file replaces small ones (see [`crate::upkeep`]): a crash
-//! at any step changes no answer. An hour that has lost records to retention keeps the rollup that it has.
+//! ```text
+//! DIR/.rollups/minute/date=2026-11-22/hour=5/flows-...-00000000002b.rollup
+//! DIR/.rollups/hour/date=2026-11-22/hour=5/flows-...-00000000002c.rollup
+//! ```
 //!
-//! Bounds: twice the rows that an hour may have (`rows_max`) and one row group are in memory.
+//! A row of a rollup is a record whose other fields are unknown, with the number of its records: so files, pruning and
+//! sums are those of records. The footer names the files that it covers (`RollupFacts`). What counts of an hour is its
+//! rollup and the files that this does not cover, so each record counts once:
+//!
+//! - **Late records** are in a file that the rollup does not cover. The next rollup is the sum of the one before and of
+//!   that file; it replaces the one before as a joined file replaces small ones.
+//! - **Records that are removed** are covered first, and stay among the covered. So a name that is covered and not there
+//!   any more tells that records are gone.
+//! - Files that are covered are not joined: a joined file has another name.
+//! - Numbers of files are those of the writer, so that no file gets the name of one that is gone.
+//!
+//! A crash at any step changes no answer: until a rollup has its name, its files are not covered.
+//!
+//! Bounds: an hour has at most `ROWS_MAX` rows, the largest. Twice as many and one row group are in memory. Smaller
+//! ones are summed without addresses and ASes; if exporters and interfaces alone are too many, without interfaces,
+//! protocols and applications, too. The footer says so (`folded`), and then questions by these fields are not asked
+//! of the rollup while there are records.
 
-use std::collections::BTreeSet;
-use std::fs;
+use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use thalweg_base::Name;
 use thalweg_flow::fields::Field;
-use thalweg_flow::{Counters, Direction, ExporterId, FlowKey, FlowRecord, NO_AS};
-use thalweg_text::calendar::{HOUR_NS, SECOND_NS};
+use thalweg_flow::{Counters, Direction, ExporterId, FlowKey, FlowRecord, NO_AS, NO_INTERFACE};
+use thalweg_text::calendar::SECOND_NS;
 
 use crate::block::Block;
-use crate::dataset::{self, Dataset, Skipped, View, Window};
+use crate::dataset::{self, name_of};
 use crate::error::StoreError;
-use crate::filter::Filter;
-use crate::query::{Metric, Query, Sums, top};
-use crate::writer::{Writer, WriterOptions};
+use crate::file::{FlowFile, RollupFacts};
+use crate::schema::RECORDS;
 
-/// Says that a folder is a rollup, and its step in seconds. Readers skip it, because its name begins with a dot.
-const MARK: &str = ".rollup";
+mod choose;
 
-/// What a rollup is made of.
-#[derive(Clone, Copy, Debug)]
-pub struct RollupOptions {
-    /// Divides an hour.
-    pub step_s: u64,
-    /// Whether addresses are among the fields that are kept.
-    pub hosts: bool,
-    /// The most rows of an hour. Smaller ones are summed without addresses and ASes.
-    pub rows_max: usize,
-    /// Only hours that ended before this.
-    pub until_ns: u64,
+pub use choose::{Needs, Step};
+
+const FOLDER: &str = ".rollups";
+/// The most rows of an hour.
+const ROWS_MAX: usize = 100_000;
+/// Rows between checks whether to stop.
+const LOOK_ROWS: usize = 4096;
+
+/// How fine a rollup is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    Minute,
+    Hour,
 }
 
-/// What was done.
-#[derive(Clone, Debug, Default)]
-pub struct RolledUp {
-    pub hours_made: u64,
-    /// Hours whose rollup is of the same packets and bytes.
-    pub hours_unchanged: u64,
-    /// Hours with fewer records than their rollup was made of: it stays.
-    pub hours_kept: u64,
-    /// Hours with files that could not be read: they have no new rollup.
-    pub hours_incomplete: u64,
-    /// Records in the rollups that were made, and their rows.
-    pub records: u64,
-    pub rows: u64,
-    /// Records in rows that were summed without addresses and ASes, because there were too many.
-    pub records_in_rest: u64,
-    pub skipped: Skipped,
+impl Level {
+    /// The coarsest last.
+    pub(crate) const ALL: [Self; 2] = [Self::Minute, Self::Hour];
+
+    fn step_s(self) -> u64 {
+        match self {
+            Self::Minute => 60,
+            Self::Hour => 3600,
+        }
+    }
+
+    /// The folder of its files, in that of a writer.
+    pub(crate) fn folder(self, part: &Path) -> PathBuf {
+        part.join(FOLDER).join(match self {
+            Self::Minute => "minute",
+            Self::Hour => "hour",
+        })
+    }
 }
+
+/// Which rollups are made, and how long they are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RollupRetention {
+    /// Sums by minutes are removed when their hour ended longer ago than this.
+    pub minutes_s: Option<u64>,
+    /// Sums by hours likewise.
+    pub hours_s: Option<u64>,
+}
+
+impl RollupRetention {
+    /// The age at which sums go; `None` if there are none.
+    pub(crate) fn age_max_s(self, level: Level) -> Option<u64> {
+        match level {
+            Level::Minute => self.minutes_s,
+            Level::Hour => self.hours_s,
+        }
+    }
+
+    /// Whether there are any.
+    pub(crate) fn is_wanted(self) -> bool {
+        self != Self::default()
+    }
+}
+
+/// The fields of a rollup's rows that questions may name. What small rows have lost is in the first places.
+const KEPT: [Field; 13] = [
+    Field::Src,
+    Field::Dst,
+    Field::SrcAs,
+    Field::DstAs,
+    Field::Ingress,
+    Field::Egress,
+    Field::Protocol,
+    Field::App,
+    Field::ExporterName,
+    Field::ExporterAddress,
+    Field::ExporterDomain,
+    Field::DirectionWord,
+    Field::SamplingInterval,
+];
+/// How many of them small rows lack, by how far they were folded.
+const LOST: [usize; 3] = [0, 4, 8];
+/// Columns that are read to sum records.
+const READ: [Field; 7] = [
+    Field::FlowEnd,
+    Field::Packets,
+    Field::Bytes,
+    Field::ReversePackets,
+    Field::ReverseBytes,
+    Field::EventWord,
+    RECORDS,
+];
 
 /// The fields by which records are summed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -86,10 +157,10 @@ struct Amounts {
 }
 
 impl Kept {
-    fn of(record: &FlowRecord, step_ns: u64, hosts: bool) -> Self {
+    fn of(record: &FlowRecord, step_ns: u64) -> Self {
         let last_ns = record.counters.last_ns;
         let ExporterId { name, address, domain } = record.exporter;
-        let kept = Self {
+        Self {
             step_ns: last_ns - last_ns % step_ns,
             src: record.key.src,
             dst: record.key.dst,
@@ -102,21 +173,21 @@ impl Kept {
             exporter: (name, address, domain),
             direction: record.details.direction,
             sampling_interval: record.sampling_interval,
-        };
-        if hosts { kept } else { kept.without_hosts() }
+        }
     }
 
-    fn without_hosts(self) -> Self {
+    /// The key of the row in which small rows are summed; see [`LOST`].
+    fn folded(self, how_far: u64) -> Self {
         let any: IpAddr = match self.src {
             IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
             IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
         };
-        Self { src: any, dst: any, ..self }
-    }
-
-    /// The key of the row in which small rows are summed.
-    fn rest(self) -> Self {
-        Self { src_as: NO_AS, dst_as: NO_AS, ..self.without_hosts() }
+        let folded = Self { src: any, dst: any, src_as: NO_AS, dst_as: NO_AS, ..self };
+        match how_far {
+            0 => self,
+            1 => folded,
+            _ => Self { ingress: NO_INTERFACE, egress: NO_INTERFACE, protocol: 0, application: 0, ..folded },
+        }
     }
 
     /// The bytes of its row, as on the wire.
@@ -153,14 +224,17 @@ impl Kept {
         row.exporter = ExporterId { address, domain, name };
         row.details.direction = self.direction;
         row.sampling_interval = self.sampling_interval;
+        row.next_as = u32::try_from(amounts.records).unwrap_or(u32::MAX);
         row
     }
 }
 
 impl Amounts {
-    fn of(record: &FlowRecord) -> Self {
+    /// Those of a record, or of a row of a rollup.
+    fn of(record: &FlowRecord, is_row: bool) -> Self {
         let of = |counters: &Counters| (counters.packets, counters.bytes);
-        Self { records: 1, forward: of(&record.counters), reverse: record.reverse.as_ref().map(of) }
+        let records = if is_row { record.next_as.into() } else { 1 };
+        Self { records, forward: of(&record.counters), reverse: record.reverse.as_ref().map(of) }
     }
 
     fn add(&mut self, more: Self) {
@@ -176,140 +250,133 @@ impl Amounts {
 
 type Rows = HashMap<Kept, Amounts, RandomState>;
 
-/// Sums every whole hour of a dataset into another folder.
-pub fn roll_up(source: &Dataset, target: &Path, options: RollupOptions) -> Result<RolledUp, StoreError> {
-    if options.step_s == 0 || 3600 % options.step_s != 0 {
-        return Err(StoreError::Query(
-            "the step of a rollup must divide an hour: 1m, 5m, 15m, 1h".to_owned(),
-        ));
-    }
-    let parts = source.parts()?;
-    mark(&parts, target, options.step_s)?;
-    let writer_options = WriterOptions { upkeep_interval_s: 0, ..WriterOptions::new(|| 0) };
-    let (writer, recovery) = Writer::open(target, writer_options)?;
-    let mut done = RolledUp { skipped: recovery.skipped, ..RolledUp::default() };
-    let mut hours = BTreeSet::new();
-    for part in &parts {
-        hours.extend(dataset::partitions(part)?.into_iter().map(|partition| partition.hour));
-    }
-    for hour in hours.into_iter().filter(|hour| (hour + 1).saturating_mul(HOUR_NS) <= options.until_ns) {
-        roll_up_hour(source, &writer, hour, options, &mut done)?;
-    }
-    writer.close()?;
-    Ok(done)
+/// The sums of some files.
+pub(crate) struct Summed {
+    rows: Rows,
+    pub(crate) facts: RollupFacts,
 }
 
-/// Marks a new folder as a rollup. A folder with records of its own is refused, because rollups replace files.
-fn mark(parts: &[PathBuf], target: &Path, step_s: u64) -> Result<(), StoreError> {
-    fs::create_dir_all(target).map_err(StoreError::io("create", target))?;
-    let real = |path: &Path| path.canonicalize().map_err(StoreError::io("find", path));
-    let place = real(target)?;
-    for part in parts {
-        let part = real(part)?;
-        if place.starts_with(&part) || part.starts_with(&place) {
-            let what = "a rollup needs a folder outside the dataset, and not around it";
-            return Err(StoreError::Query(format!("{}: {what}", target.display())));
-        }
+/// The rollup of an hour, or several while one replaces others.
+pub(crate) fn of_hour(part: &Path, level: Level, hour: u64) -> Result<Vec<Arc<FlowFile>>, StoreError> {
+    let partition = dataset::partition_path(&level.folder(part), hour);
+    let view = dataset::open_all(&dataset::published(&partition)?)?;
+    match view.skipped.named.into_iter().next() {
+        // What it covers is unknown.
+        Some((path, what)) => Err(StoreError::Unreadable { path, what }),
+        None => Ok(view.files),
     }
-    let path = target.join(MARK);
-    match fs::read_to_string(&path) {
-        Ok(text) if text.trim() == step_s.to_string() => return Ok(()),
-        Ok(text) => {
-            let what =
-                format!("is a rollup in steps of {} s; name another folder for {step_s} s", text.trim());
-            return Err(StoreError::Query(format!("{} {what}", target.display())));
-        }
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => return Err(StoreError::io("read", &path)(error)),
-    }
-    let mut file = dataset::Temporary::of(path.clone());
-    // A mark that a crash left unfinished is written again.
-    if dataset::folder(target)?.iter().any(|found| found != file.path()) {
-        let what = "is neither empty nor a rollup; name another folder";
-        return Err(StoreError::Query(format!("{} {what}", target.display())));
-    }
-    fs::write(file.path(), step_s.to_string()).map_err(StoreError::io("write", &path))?;
-    file.publish()?;
-    dataset::sync_folder(target)
 }
 
-/// Packets and bytes as counted, without events.
-fn totals(view: &View) -> Result<(Sums, Skipped), StoreError> {
-    let query = Query { raw: true, ..Query::new(Window::ALL, Filter::default()) };
-    let answer = top(view, &query, &[], Metric::Bytes, 0)?;
-    Ok((answer.total, answer.scanned.skipped))
+/// The names of the files of an hour that are in its rollups.
+pub(crate) fn covered(part: &Path, hour: u64) -> Result<HashSet<String>, StoreError> {
+    let mut names = HashSet::new();
+    for level in Level::ALL {
+        let facts = of_hour(part, level, hour)?;
+        let facts = facts.iter().filter_map(|file| file.rollup.as_ref());
+        names.extend(facts.flat_map(|facts| facts.covers.iter().cloned()));
+    }
+    Ok(names)
 }
 
-fn roll_up_hour(
-    source: &Dataset,
-    writer: &Writer,
-    hour: u64,
-    options: RollupOptions,
-    done: &mut RolledUp,
-) -> Result<(), StoreError> {
-    let window = Window { from_ns: hour * HOUR_NS, to_ns: (hour + 1).saturating_mul(HOUR_NS) };
-    let view = source.view(window)?;
-    let (records, skipped) = totals(&view)?;
-    if skipped.count > 0 {
-        done.hours_incomplete += 1;
-        done.skipped.join(skipped);
-        return Ok(());
-    }
-    if records.flows == 0 {
-        return Ok(());
-    }
-    let earlier = dataset::view_of_part(writer.root(), window)?;
-    let (known, skipped) = totals(&earlier)?;
-    done.skipped.join(skipped);
-    if known.flows > 0 {
-        if (known.packets, known.bytes) == (records.packets, records.bytes) {
-            done.hours_unchanged += 1;
-            return Ok(());
+/// The sums of an earlier rollup and of files; `None` if this must stop.
+pub(crate) fn sum(
+    level: Level,
+    earlier: &[Arc<FlowFile>],
+    files: &[Arc<FlowFile>],
+    stops: &dyn Fn() -> bool,
+) -> Result<Option<Summed>, StoreError> {
+    let facts = RollupFacts { step_s: level.step_s(), span_ns: (u64::MAX, 0), ..RollupFacts::default() };
+    let mut summed = Summed { rows: Rows::default(), facts };
+    for file in earlier.iter().chain(files) {
+        match &file.rollup {
+            Some(rollup) => {
+                summed.facts.folded = summed.facts.folded.max(rollup.folded);
+                summed.facts.covers.extend(rollup.covers.iter().cloned());
+            }
+            None => drop(summed.facts.covers.insert(name_of(&file.path).to_owned())),
         }
-        if known.packets > records.packets || known.bytes > records.bytes {
-            done.hours_kept += 1;
-            return Ok(());
+        if let Some((from, to)) = file.span() {
+            let span = &mut summed.facts.span_ns;
+            *span = (span.0.min(from), span.1.max(to));
         }
-    }
-    let rows = summed(&view, options, done)?;
-    done.rows += rows.len() as u64;
-    done.records += records.flows;
-    writer.replace_hour(hour, &rows, &earlier.files)?;
-    done.hours_made += 1;
-    Ok(())
-}
-
-/// The rows of an hour, by time.
-fn summed(view: &View, options: RollupOptions, done: &mut RolledUp) -> Result<Vec<FlowRecord>, StoreError> {
-    let step_ns = options.step_s * SECOND_NS;
-    let mut sums = Rows::default();
-    for file in &view.files {
-        for (number, group) in file.row_groups.iter().enumerate() {
-            let mut block = Block::new(group.rows);
-            file.load(number, Field::STORED, &mut block)?;
-            for row in 0..group.rows {
-                let record = block.record(row)?;
-                if record.details.event.is_some() {
-                    continue;
-                }
-                sums.entry(Kept::of(&record, step_ns, options.hosts)).or_default().add(Amounts::of(&record));
-                if sums.len() >= options.rows_max.saturating_mul(2) {
-                    done.records_in_rest += keep_largest(&mut sums, options.rows_max)?;
-                }
+        for number in 0..file.row_groups.len() {
+            if !summed.add(file, number, ROWS_MAX, stops)? {
+                return Ok(None);
             }
         }
     }
-    done.records_in_rest += keep_largest(&mut sums, options.rows_max)?;
-    let mut rows: Vec<FlowRecord> = sums.iter().map(|(kept, amounts)| kept.row(*amounts, step_ns)).collect();
-    rows.sort_by_key(|row| (row.counters.last_ns, row.key));
-    Ok(rows)
+    summed.fold(ROWS_MAX);
+    Ok(Some(summed))
 }
 
-/// Sums the smallest rows beyond so many without addresses and ASes, and returns how many records have lost these. So
-/// what a large row has is exact, unless it was among the smallest when memory was full.
-fn keep_largest(sums: &mut Rows, rows_max: usize) -> Result<u64, StoreError> {
+/// Whether a rollup has the records of this file.
+pub(crate) fn is_covered(file: &FlowFile, rollup: &FlowFile) -> bool {
+    rollup.rollup.as_ref().is_some_and(|facts| facts.covers.contains(name_of(&file.path)))
+}
+
+impl Summed {
+    /// The rows by time.
+    pub(crate) fn into_records(self) -> Vec<FlowRecord> {
+        let step_ns = self.facts.step_s * SECOND_NS;
+        let mut rows: Vec<FlowRecord> =
+            self.rows.into_iter().map(|(kept, amounts)| kept.row(amounts, step_ns)).collect();
+        rows.sort_by_key(|row| (row.counters.last_ns, row.key));
+        rows
+    }
+
+    /// Adds the rows of a row group; returns `false` if this must stop.
+    fn add(
+        &mut self,
+        file: &FlowFile,
+        number: usize,
+        rows_max: usize,
+        stops: &dyn Fn() -> bool,
+    ) -> Result<bool, StoreError> {
+        let step_ns = self.facts.step_s * SECOND_NS;
+        let group = file.row_groups[number];
+        let fields: BTreeSet<usize> = KEPT.iter().chain(&READ).map(|field| field.index()).collect();
+        let fields: Vec<Field> = fields.into_iter().map(|place| Field::STORED[place]).collect();
+        let mut block = Block::new(group.rows);
+        file.load(number, &fields, &mut block)?;
+        for row in 0..group.rows {
+            if row % LOOK_ROWS == 0 && stops() {
+                return Ok(false);
+            }
+            let record = block.record_of(row, &fields)?;
+            if record.details.event.is_some() {
+                continue;
+            }
+            let amounts = Amounts::of(&record, file.rollup.is_some());
+            self.rows.entry(Kept::of(&record, step_ns)).or_default().add(amounts);
+            if self.rows.len() >= rows_max.saturating_mul(2) {
+                self.fold(rows_max);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Sums the smallest rows beyond so many without addresses and ASes; if what is left are too many still, further.
+    fn fold(&mut self, rows_max: usize) {
+        if self.rows.len() > rows_max {
+            self.facts.folded = self.facts.folded.max(1);
+            keep_largest(&mut self.rows, rows_max);
+        }
+        let is_rest = |kept: &Kept| *kept == kept.folded(1);
+        if self.facts.folded > 0 && self.rows.keys().filter(|kept| is_rest(kept)).count() > rows_max {
+            self.facts.folded = 2;
+            let rests: Vec<_> = self.rows.extract_if(|kept, _| is_rest(kept)).collect();
+            for (kept, amounts) in rests {
+                self.rows.entry(kept.folded(2)).or_default().add(amounts);
+            }
+        }
+    }
+}
+
+/// Sums the smallest rows beyond so many without addresses and ASes. So what a large row has is exact, unless it was
+/// among the smallest when memory was full.
+fn keep_largest(sums: &mut Rows, rows_max: usize) {
     let surplus = sums.len().saturating_sub(rows_max);
-    let Some(last) = surplus.checked_sub(1) else { return Ok(0) };
+    let Some(last) = surplus.checked_sub(1) else { return };
     let mut sizes: Vec<u64> = sums.iter().map(|(kept, amounts)| kept.size(amounts)).collect();
     let (smaller, size, _) = sizes.select_nth_unstable(last);
     let size = *size;
@@ -321,18 +388,9 @@ fn keep_largest(sums: &mut Rows, rows_max: usize) -> Result<u64, StoreError> {
         this < size || is_last
     };
     let small: Vec<(Kept, Amounts)> = sums.extract_if(is_small).collect();
-    let mut moved = 0;
     for (kept, amounts) in small {
-        let rest = kept.rest();
-        moved += if kept == rest { 0 } else { amounts.records };
-        sums.entry(rest).or_default().add(amounts);
+        sums.entry(kept.folded(1)).or_default().add(amounts);
     }
-    // Exporters and interfaces are few; if not, memory has an end here, too.
-    if sums.iter().filter(|(kept, _)| **kept == kept.rest()).count() > rows_max {
-        let what = "an hour has too many exporters and interfaces for a rollup; give more rows";
-        return Err(StoreError::Query(what.to_owned()));
-    }
-    Ok(moved)
 }
 
 #[cfg(test)]

@@ -134,6 +134,11 @@ impl<'a> Rows<'a> {
         self.places.as_ref().map_or(row, |places| at(places[row]))
     }
 
+    /// Whether each row is the sum of some records.
+    pub(crate) fn is_rollup(&self) -> bool {
+        matches!(self.task, Task::Group(file, _) if file.rollup.is_some())
+    }
+
     /// Whether the rows are in no file.
     pub(crate) fn is_live(&self) -> bool {
         matches!(self.task, Task::Batch(_))

@@ -34,12 +34,28 @@ pub(crate) static COLUMNS: LazyLock<Vec<FileColumn>> = LazyLock::new(|| {
     Field::STORED.iter().map(whole).chain(times.map(rest)).collect()
 });
 
+/// Where a row of a rollup has the number of its records: a rollup has no next AS. In files the column is named
+/// [`RECORDS_NAME`].
+pub(crate) const RECORDS: Field = Field::NextAs;
+const RECORDS_NAME: &str = "records";
+
 /// The schema of the files.
-pub(crate) static SCHEMA: LazyLock<Option<TypePtr>> = LazyLock::new(|| {
-    let columns: Result<Vec<TypePtr>, _> =
-        COLUMNS.iter().map(|column| column.parquet_type().map(Arc::new)).collect();
-    Some(Arc::new(Type::group_type_builder("flow").with_fields(columns.ok()?).build().ok()?))
+pub(crate) static SCHEMA: LazyLock<Option<TypePtr>> = LazyLock::new(|| schema(COLUMNS.iter().cloned()));
+
+/// That of rollups.
+pub(crate) static ROLLUP_SCHEMA: LazyLock<Option<TypePtr>> = LazyLock::new(|| {
+    let name = |column: &FileColumn| match column.field {
+        RECORDS => FileColumn { name: RECORDS_NAME.to_owned(), ..column.clone() },
+        _ => column.clone(),
+    };
+    schema(COLUMNS.iter().map(name))
 });
+
+fn schema(columns: impl Iterator<Item = FileColumn>) -> Option<TypePtr> {
+    let columns: Result<Vec<TypePtr>, _> =
+        columns.map(|column| column.parquet_type().map(Arc::new)).collect();
+    Some(Arc::new(Type::group_type_builder("flow").with_fields(columns.ok()?).build().ok()?))
+}
 
 impl FileColumn {
     fn physical_type(&self) -> PhysicalType {
@@ -88,6 +104,7 @@ impl FileColumn {
 
 /// The column of this name; it is likely to be at this place.
 pub(crate) fn column_of(name: &str, likely: usize) -> Option<&'static FileColumn> {
+    let name = if name == RECORDS_NAME { RECORDS.name() } else { name };
     let is_it = |column: &&FileColumn| column.name == name;
     COLUMNS.get(likely).filter(is_it).or_else(|| COLUMNS.iter().find(is_it))
 }

@@ -26,13 +26,17 @@ use crate::dataset::{self, Partition, Skipped, Temporary, View, Window, name_of}
 use crate::error::{StoreError, megabytes};
 use crate::file::{FileWriter, FlowFile, ROW_GROUP_ROWS};
 use crate::iceberg::Table;
+use crate::rollup::{self, Level, RollupRetention};
 use crate::space::Space;
 use thalweg_flow::fields::Field;
 use thalweg_text::calendar::HOUR_NS;
 
 mod ages;
+mod sums;
 
 pub(crate) use ages::Ages;
+#[cfg(test)]
+pub(crate) use sums::GRACE_NS;
 
 /// Files with fewer rows are worth joining.
 const SMALL_ROWS: u64 = ROW_GROUP_ROWS as u64 / 2;
@@ -55,12 +59,14 @@ pub struct Retention {
     pub free_min: Option<u64>,
     /// Remove the oldest records when less than `free_min` is free.
     pub makes_room: bool,
+    /// The sums that are kept for longer than records.
+    pub rollups: RollupRetention,
 }
 
 impl Retention {
     /// Whether the policy can remove anything.
     pub fn removes(&self) -> bool {
-        self.age_max_s.is_some() || self.bytes_max.is_some() || self.makes_room
+        self.age_max_s.is_some() || self.bytes_max.is_some() || self.makes_room || self.rollups.is_wanted()
     }
 }
 
@@ -83,6 +89,8 @@ pub struct Upkeep {
     pub bytes_archived: u64,
     /// Of the removed records, those that an archive should have and has not.
     pub records_unarchived: u64,
+    /// Rollups of hours that were made, or made again.
+    pub rollups_made: u64,
 }
 
 impl Upkeep {
@@ -112,6 +120,7 @@ impl Upkeep {
         self.files_archived += other.files_archived;
         self.bytes_archived += other.bytes_archived;
         self.records_unarchived += other.records_unarchived;
+        self.rollups_made += other.rollups_made;
     }
 }
 
@@ -160,12 +169,14 @@ impl Changes {
         Ok(done)
     }
 
-    /// Joins small files of an hour, but for those that an archive has or gets; returns whether it was not stopped. For the
-    /// holder of `upkeep`.
+    /// Joins small files of an hour, but for those that are in a rollup, and those that an archive has or gets; returns
+    /// whether it was not stopped. For the holder of `upkeep`.
     pub(crate) fn join(&self, partition: &Partition, done: &mut Upkeep) -> Result<bool, StoreError> {
         let mut view = dataset::open_all(&dataset::published(&partition.path)?)?;
+        // Of a damaged rollup nobody knows what it covers: making the next one tells that.
+        let Ok(covered) = rollup::covered(&self.root, partition.hour) else { return Ok(true) };
         let marks = Marks::of(&partition.path)?;
-        view.files.retain(|file| !marks.is_frozen(&file.path));
+        view.files.retain(|file| !covered.contains(name_of(&file.path)) && !marks.is_frozen(&file.path));
         for files in groups(&view) {
             let Some(mut compaction) = Compaction::write(self, &partition.path, files)? else {
                 return Ok(false);
@@ -195,29 +206,6 @@ impl Changes {
         dataset::sync_folder(&partition.path)
     }
 
-    /// Writes these records of an hour, in the order of their ends, in the place of its files.
-    pub(crate) fn replace_hour(
-        &self,
-        hour: u64,
-        records: &[FlowRecord],
-        files: &[Arc<FlowFile>],
-    ) -> Result<(), StoreError> {
-        let _upkeep = self.upkeep.lock();
-        let path = dataset::partition_path(&self.root, hour);
-        let (Some(first), Some(last)) = (records.first(), records.last()) else { return Ok(()) };
-        let name = dataset::file_name(first.counters.last_ns, last.counters.last_ns, self.id());
-        let file = Temporary::of(path.join(name));
-        let names: Vec<String> = files.iter().map(|file| name_of(&file.path).to_owned()).collect();
-        let mut writer = FileWriter::create(file.path(), &names)?;
-        for group in records.chunks(ROW_GROUP_ROWS) {
-            writer.append(&Block::of(group.iter()))?;
-        }
-        writer.finish()?;
-        let replaced = files.iter().map(|file| file.path.clone()).collect();
-        let mut compaction = Compaction { file, replaced, rows: records.len() as u64 };
-        self.put(&mut compaction, &Partition { hour, path })
-    }
-
     /// Applies the retention policy. `now_ns` is the wall clock's time; with `ages`, records must also be old
     /// by the writer's own measurement.
     pub(crate) fn retain(
@@ -228,17 +216,21 @@ impl Changes {
     ) -> Result<Upkeep, StoreError> {
         let _upkeep = self.upkeep.lock();
         let mut done = Upkeep::default();
+        let clock = Clock { now_ns, ages };
+        let mut failed = None;
         if let Some(age_s) = policy.age_max_s {
-            let keep_from_ns = now_ns.saturating_sub(age_s.saturating_mul(1_000_000_000));
-            let mut old = Vec::new();
-            for partition in dataset::partitions(&self.root)? {
-                if (partition.hour + 1).saturating_mul(HOUR_NS) > keep_from_ns {
-                    break;
+            let mut old = clock.old(&self.root, age_s)?;
+            // What is old waits until its sums are on disk.
+            old.retain(|(partition, _)| match self.cover(partition, policy, clock, &mut done) {
+                Ok(()) => true,
+                Err(error) => {
+                    failed.get_or_insert(error);
+                    false
                 }
-                let age = Duration::from_secs(age_s);
-                if ages.is_none_or(|ages| ages.measured(partition.hour, Instant::now()) >= age) {
-                    let files = self.removable(&partition, self.archives)?;
-                    old.push((partition, files));
+            });
+            if self.archives {
+                for (partition, files) in &mut old {
+                    keep_archived(partition, files)?;
                 }
             }
             self.expire(&old, &mut done)?;
@@ -246,80 +238,105 @@ impl Changes {
                 old.iter().for_each(|(partition, _)| ages.forget(partition.hour));
             }
         }
+        for level in Level::ALL {
+            if let Some(age_s) = policy.rollups.age_max_s(level) {
+                self.remove_all(&clock.old(&level.folder(&self.root), age_s)?, &mut done)?;
+            }
+        }
         if let Some(bytes_max) = policy.bytes_max {
-            let bytes: u64 = dataset::list(&self.root, Window::ALL)?.iter().map(|path| size(path)).sum();
-            self.remove_oldest(bytes.saturating_sub(bytes_max), &mut done)?;
+            let bytes = self.bytes()?;
+            self.remove_oldest(bytes.saturating_sub(bytes_max), policy, clock, &mut done)?;
         }
         if policy.makes_room {
-            self.free_up(policy.free_min, &mut done)?;
+            self.free_up(policy, clock, &mut done)?;
         }
-        Ok(done)
+        failed.map_or(Ok(done), Err)
+    }
+
+    /// The bytes of all files, with those of rollups.
+    fn bytes(&self) -> Result<u64, StoreError> {
+        let mut files = dataset::list(&self.root, Window::ALL)?;
+        for level in Level::ALL {
+            files.extend(dataset::list(&level.folder(&self.root), Window::ALL)?);
+        }
+        Ok(files.iter().map(|path| size(path)).sum())
     }
 
     /// Removes the oldest records until the reserve is free. Does nothing while another thread joins or
     /// removes files.
-    pub(crate) fn make_room(&self, free_min: Option<u64>) -> Result<Upkeep, StoreError> {
+    pub(crate) fn make_room(
+        &self,
+        policy: Retention,
+        now_ns: u64,
+        ages: &Ages,
+    ) -> Result<Upkeep, StoreError> {
         let mut done = Upkeep::default();
         if let Some(_upkeep) = self.upkeep.try_lock() {
-            self.free_up(free_min, &mut done)?;
+            self.free_up(policy, Clock { now_ns, ages: Some(ages) }, &mut done)?;
         }
         Ok(done)
     }
 
-    fn free_up(&self, free_min: Option<u64>, done: &mut Upkeep) -> Result<(), StoreError> {
+    fn free_up(&self, policy: Retention, clock: Clock<'_>, done: &mut Upkeep) -> Result<(), StoreError> {
         let Some(space) = Space::of(&self.root) else { return Ok(()) };
         // Frees half as much again, so that not every written file triggers another removal.
-        let reserve = space.reserve(free_min);
+        let reserve = space.reserve(policy.free_min);
         if space.free >= reserve {
             return Ok(());
         }
-        self.remove_oldest((reserve - space.free).saturating_add(reserve / 2), done)
+        self.remove_oldest((reserve - space.free).saturating_add(reserve / 2), policy, clock, done)
     }
 
-    /// The files of an hour, or those that the archive has.
-    fn removable(&self, partition: &Partition, only_archived: bool) -> Result<Vec<PathBuf>, StoreError> {
-        let mut files = dataset::published(&partition.path)?;
-        if only_archived {
-            let marks = Marks::of(&partition.path)?;
-            files.retain(|file| marks.is_archived(file));
-        }
-        Ok(files)
-    }
-
-    /// Removes at least this many bytes if possible, of what is archived first.
-    fn remove_oldest(&self, bytes: u64, done: &mut Upkeep) -> Result<(), StoreError> {
-        let before = done.bytes_expired;
-        if self.archives {
-            self.remove_oldest_of(bytes, true, done)?;
-        }
-        self.remove_oldest_of(bytes.saturating_sub(done.bytes_expired - before), false, done)
-    }
-
-    /// Removes hours, the oldest first, then files of the latest hour. The newest file stays.
-    fn remove_oldest_of(&self, bytes: u64, only_archived: bool, done: &mut Upkeep) -> Result<(), StoreError> {
+    /// Removes at least this many bytes if possible: with an archive, first of what it has, then of what it lacks. Then sums
+    /// go, those by minutes first.
+    fn remove_oldest(
+        &self,
+        bytes: u64,
+        policy: Retention,
+        clock: Clock<'_>,
+        done: &mut Upkeep,
+    ) -> Result<(), StoreError> {
         let mut left = bytes;
-        let mut partitions = Vec::new();
-        for partition in dataset::partitions(&self.root)? {
-            let files = self.removable(&partition, only_archived)?;
-            // Ignore folders of others, and hours whose records are gone.
-            if !files.is_empty() {
-                partitions.push((partition, files));
+        let mut summed = Ok(());
+        let passes: &[bool] = if self.archives { &[true, false] } else { &[false] };
+        for only_archived in passes {
+            let going = self.oldest(&mut left, *only_archived)?;
+            // Room is made even if there is none for sums; the error is told.
+            for (partition, _) in &going {
+                summed = summed.and(self.cover(partition, policy, clock, done));
             }
+            self.expire(&going, done)?;
+        }
+        let mut sums = Vec::new();
+        for level in Level::ALL {
+            take_oldest(filled(&level.folder(&self.root))?, &mut left, &mut sums);
+        }
+        self.remove_all(&sums, done)?;
+        summed
+    }
+
+    /// Hours, the oldest first, then files of the latest hour, as many as have the bytes that are left to remove. The newest
+    /// file stays.
+    fn oldest(
+        &self,
+        left: &mut u64,
+        only_archived: bool,
+    ) -> Result<Vec<(Partition, Vec<PathBuf>)>, StoreError> {
+        let mut partitions = filled(&self.root)?;
+        if only_archived {
+            for (partition, files) in &mut partitions {
+                keep_archived(partition, files)?;
+            }
+            partitions.retain(|(_, files)| !files.is_empty());
         }
         let mut going = Vec::new();
         let latest = partitions.pop();
-        for (partition, files) in partitions {
-            if left == 0 {
-                break;
-            }
-            left = left.saturating_sub(files.iter().map(|path| size(path)).sum());
-            going.push((partition, files));
-        }
+        take_oldest(partitions, left, &mut going);
         if let Some((partition, mut files)) = latest {
             files.pop();
             let mut goes = |path: &PathBuf| {
-                let goes = left > 0;
-                left = left.saturating_sub(size(path));
+                let goes = *left > 0;
+                *left = left.saturating_sub(size(path));
                 goes
             };
             files.retain(&mut goes);
@@ -327,7 +344,7 @@ impl Changes {
                 going.push((partition, files));
             }
         }
-        self.expire(&going, done)
+        Ok(going)
     }
 
     /// Removes these files of hours, and folders that nothing is left in.
@@ -339,6 +356,12 @@ impl Changes {
         let all: Vec<PathBuf> = going.iter().flat_map(|(_, files)| files.iter().cloned()).collect();
         let told = table.commit(going.iter().map(|(partition, _)| partition.hour), &all);
         // Room is made even if the table cannot be told, for lack of room perhaps; a later commit mends it.
+        self.remove_all(going, done)?;
+        told
+    }
+
+    /// [`Self::expire`] for files that no table has.
+    fn remove_all(&self, going: &[(Partition, Vec<PathBuf>)], done: &mut Upkeep) -> Result<(), StoreError> {
         for (partition, files) in going {
             let _names = self.publish.lock();
             let marks = if self.archives { Some(Marks::of(&partition.path)?) } else { None };
@@ -359,13 +382,83 @@ impl Changes {
                 let _ = fs::remove_dir(day);
             }
         }
-        told
+        Ok(())
+    }
+}
+
+/// What says how old an hour is.
+#[derive(Clone, Copy)]
+struct Clock<'a> {
+    now_ns: u64,
+    ages: Option<&'a Ages>,
+}
+
+impl Clock<'_> {
+    fn is_old(self, hour: u64, age_s: u64) -> bool {
+        let keep_from_ns = self.now_ns.saturating_sub(age_s.saturating_mul(1_000_000_000));
+        let age = Duration::from_secs(age_s);
+        (hour + 1).saturating_mul(HOUR_NS) <= keep_from_ns
+            && self.ages.is_none_or(|ages| ages.measured(hour, Instant::now()) >= age)
+    }
+
+    /// The hours of a folder that are old, with their files.
+    fn old(self, root: &Path, age_s: u64) -> Result<Vec<(Partition, Vec<PathBuf>)>, StoreError> {
+        let mut old = Vec::new();
+        for partition in dataset::partitions(root)? {
+            if self.is_old(partition.hour, age_s) {
+                let files = dataset::published(&partition.path)?;
+                old.push((partition, files));
+            }
+        }
+        Ok(old)
+    }
+
+    /// The rollups that an hour is to have.
+    fn levels(self, keep: RollupRetention, hour: u64) -> Vec<Level> {
+        let mut levels = Level::ALL.to_vec();
+        levels.retain(|level| keep.age_max_s(*level).is_some_and(|age_s| !self.is_old(hour, age_s)));
+        levels
+    }
+}
+
+/// The hours of a folder that have files, oldest first.
+fn filled(root: &Path) -> Result<Vec<(Partition, Vec<PathBuf>)>, StoreError> {
+    let mut partitions = Vec::new();
+    for partition in dataset::partitions(root)? {
+        let files = dataset::published(&partition.path)?;
+        // Ignore folders of others, and hours whose records are gone.
+        if !files.is_empty() {
+            partitions.push((partition, files));
+        }
+    }
+    Ok(partitions)
+}
+
+/// Of the files of an hour, those that the archive has.
+fn keep_archived(partition: &Partition, files: &mut Vec<PathBuf>) -> Result<(), StoreError> {
+    let marks = Marks::of(&partition.path)?;
+    files.retain(|file| marks.is_archived(file));
+    Ok(())
+}
+
+/// Takes the oldest hours, as many as have the bytes that are left to remove.
+fn take_oldest(
+    partitions: Vec<(Partition, Vec<PathBuf>)>,
+    left: &mut u64,
+    going: &mut Vec<(Partition, Vec<PathBuf>)>,
+) {
+    for (partition, files) in partitions {
+        if *left == 0 {
+            break;
+        }
+        *left = left.saturating_sub(files.iter().map(|path| size(path)).sum());
+        going.push((partition, files));
     }
 }
 
 /// Removes a file and counts its content. A file that is gone already does not count.
 fn remove(path: &Path, done: &mut Upkeep) -> Result<(), StoreError> {
-    let rows = FlowFile::open(path).map_or(0, |file| file.rows());
+    let rows = FlowFile::open(path).map_or(0, |file| if file.rollup.is_some() { 0 } else { file.rows() });
     let bytes = size(path);
     match fs::remove_file(path).map_err(StoreError::io("remove", path)) {
         Ok(()) => {
@@ -498,7 +591,11 @@ pub struct Recovery {
 pub(crate) fn recover(root: &Path) -> Result<(Recovery, u64), StoreError> {
     let mut recovery = Recovery::default();
     let mut next_id = 1;
-    for partition in dataset::partitions(root)? {
+    let mut partitions = dataset::partitions(root)?;
+    for level in Level::ALL {
+        partitions.extend(dataset::partitions(&level.folder(root))?);
+    }
+    for partition in partitions {
         let all = dataset::folder(&partition.path)?;
         for path in &all {
             next_id = next_id.max(dataset::file_id(path).map_or(0, |id| id.saturating_add(1)));

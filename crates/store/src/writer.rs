@@ -33,10 +33,11 @@ use thalweg_flow::export::Amount;
 
 use crate::dataset::{self, View, Window};
 use crate::error::StoreError;
-use crate::file::{FlowFile, ROW_GROUP_ROWS};
+use crate::file::ROW_GROUP_ROWS;
 use crate::iceberg::Table;
 use crate::notify::{Notify, Trouble};
 use crate::object::ObjectStore;
+use crate::rollup::RollupRetention;
 use crate::upkeep::{Ages, Changes, Recovery, Retention, Upkeep, recover};
 
 mod listeners;
@@ -310,17 +311,6 @@ impl Writer {
         &self.shared
     }
 
-    /// Writes these records of an hour, in the order of their ends, in the place of its files.
-    pub(crate) fn replace_hour(
-        &self,
-        hour: u64,
-        records: &[FlowRecord],
-        files: &[Arc<FlowFile>],
-    ) -> Result<(), StoreError> {
-        self.shared.make_partition(&dataset::partition_path(self.root(), hour))?;
-        self.shared.changes.replace_hour(hour, records, files)
-    }
-
     /// Joins small files now.
     pub fn compact(&self) -> Result<Upkeep, StoreError> {
         let done = self.shared.changes.compact()?;
@@ -331,6 +321,13 @@ impl Writer {
     /// Archives complete hours now, if there is an archive.
     pub fn archive(&self) -> Result<Upkeep, StoreError> {
         self.shared.archive_once()
+    }
+
+    /// Makes the rollups of hours that have ended now, by the wall clock alone.
+    pub fn roll_up(&self, keep: RollupRetention) -> Result<Upkeep, StoreError> {
+        let done = self.shared.changes.sum_hours(keep, (self.shared.options.now_ns)(), None)?;
+        self.shared.state().status.upkeep.add(&done);
+        Ok(done)
     }
 
     /// Applies a retention policy now, by the wall clock alone.

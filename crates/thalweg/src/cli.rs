@@ -34,9 +34,7 @@ pub(crate) use bgp_command::{BgpArgs, BgpCommand, SessionEndArgs};
 pub(crate) use capture::CaptureArgs;
 pub(crate) use clear::{ClearArgs, ClearCommand, ClearNatArgs, FirewallFilterArgs, endpoint};
 pub(crate) use config::{ConfigCommand, ConfigKeysArgs};
-pub(crate) use flows::{
-    FlowsAction, FlowsArgs, FlowsGraphArgs, FlowsListArgs, FlowsRollupArgs, FlowsTopArgs, FlowsWhichArgs,
-};
+pub(crate) use flows::{FlowsAction, FlowsArgs, FlowsGraphArgs, FlowsListArgs, FlowsTopArgs, FlowsWhichArgs};
 pub(crate) use flows_import::FlowsImportArgs;
 pub(crate) use init::{InitArgs, InitKind, PagesArgs};
 pub(crate) use keep::KeepArgs;

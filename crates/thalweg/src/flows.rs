@@ -3,7 +3,6 @@
 mod answerer;
 mod lines;
 mod plot;
-mod rollup;
 mod writer;
 
 use std::fmt::Write as _;
@@ -13,7 +12,9 @@ use std::net::{IpAddr, ToSocketAddrs};
 use serde_json::json;
 use thalweg_ports::live::wall_ns;
 use thalweg_store::query::{Graph, Key, KeyValue, Metric, Query, Scanned, Series, Sums, Top};
-use thalweg_store::{Filter, Recovery, Skipped, StoreError, Upkeep, Window, Writer, WriterOptions};
+use thalweg_store::{
+    Filter, Recovery, Rolled, RollupSummary, Skipped, StoreError, Upkeep, Window, Writer, WriterOptions,
+};
 use thalweg_text::calendar::{SECOND_NS, format_time};
 use thalweg_text::units::{Unit, count, counted, share};
 
@@ -41,15 +42,14 @@ pub(crate) fn run(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
         FlowsAction::List(list) => run_list(args, list, format),
         FlowsAction::Graph(graph) => run_graph(args, graph, format),
         FlowsAction::Stats => run_stats(args, format),
-        FlowsAction::Import(_) | FlowsAction::Compact(_) | FlowsAction::Rollup(_) if args.url.is_some() => {
-            Err(Failure::Usage("--url only asks: `import`, `compact` and `rollup` need a folder".to_owned()))
+        FlowsAction::Import(_) | FlowsAction::Compact(_) if args.url.is_some() => {
+            Err(Failure::Usage("--url only asks: `import` and `compact` need a folder".to_owned()))
         }
         FlowsAction::Import(import) => {
             writer::only_folders(args, "import")?;
             flows_import::run(args, import, format)
         }
         FlowsAction::Compact(compact) => run_compact(args, compact, format),
-        FlowsAction::Rollup(rollup) => rollup::run(args, rollup, format),
     }
 }
 
@@ -203,7 +203,32 @@ fn print_scanned(scanned: &Scanned, raw: bool) {
              (their exporter did not describe the sampler it names)"
         );
     }
+    report_rolled(&scanned.rolled);
     report_skipped(&scanned.skipped);
+}
+
+/// Says which part of an answer is of sums.
+fn report_rolled(rolled: &Rolled) {
+    let mut err = std::io::stderr();
+    let of = step_name(rolled.step_s);
+    if rolled.hours_coarse > 0 {
+        let hours = counted(rolled.hours_coarse, "hour");
+        let _ = writeln!(
+            err,
+            "note: the records of {hours} are gone: there, times are those of sums by {of}, and the smallest values are \
+             summed as 0.0.0.0, :: and unknown"
+        );
+    }
+    if rolled.hours_missing > 0 {
+        let hours = counted(rolled.hours_missing, "hour");
+        let _ = writeln!(
+            err,
+            "warning: the records of {hours} are gone, and their sums do not have what is asked: the answer lacks them"
+        );
+    }
+    if rolled.step_s > 0 {
+        let _ = writeln!(err, "note: answered from {of} (--no-rollups: from records alone)");
+    }
 }
 
 fn report_skipped(skipped: &Skipped) {
@@ -375,10 +400,25 @@ fn run_stats(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
     ];
     let rows = rows.into_iter().filter(|(name, _)| is_known(name));
     let rows = rows.map(|(name, value)| vec![name.to_owned(), value]);
+    let rows = rows.chain(summary.rollups.iter().flat_map(rollup_rows));
     print(&table(&["dataset", &args.place()], &[1], rows))?;
     report_writing(&writing);
     report_skipped(&summary.skipped);
     complete(&summary.skipped)
+}
+
+/// What `stats` says of sums.
+fn rollup_rows(rollup: &RollupSummary) -> [Vec<String>; 4] {
+    let what = format!("sums by {}", step_name(rollup.step_s));
+    let values =
+        [("files", count(rollup.files)), ("rows", count(rollup.rows)), ("bytes", count(rollup.bytes))];
+    let [files, rows, bytes] = values.map(|(name, value)| vec![format!("{what}: {name}"), value]);
+    [files, rows, bytes, vec![format!("{what}: from"), format_time(rollup.span_ns.0)]]
+}
+
+/// What the steps of sums are called.
+fn step_name(step_s: u64) -> &'static str {
+    if step_s == 3600 { "hours" } else { "minutes" }
 }
 
 fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), Failure> {
@@ -400,12 +440,14 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
         report_recovery(&recovery);
         skipped.join(recovery.skipped);
         let archived = writer.archive();
-        writer.retain(keep.retention()).and_then(|_| writer.compact()).map_err(failed)?;
+        let policy = keep.retention();
+        let kept = writer.retain(policy).and_then(|_| writer.compact());
+        kept.and_then(|_| writer.roll_up(policy.rollups)).map_err(failed)?;
         done.add(&writer.close().map_err(failed)?.upkeep);
         archived.map_err(failed)?;
     }
     let Upkeep { files_joined, files_made, records_joined, .. } = done;
-    let Upkeep { files_expired, records_expired, bytes_expired, .. } = done;
+    let Upkeep { files_expired, records_expired, bytes_expired, rollups_made, .. } = done;
     let Upkeep { files_archived, bytes_archived, records_unarchived, .. } = done;
     match format {
         Format::Json => print(&format!(
@@ -417,19 +459,21 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
                 "files_expired": files_expired,
                 "records_expired": records_expired,
                 "bytes_expired": bytes_expired,
+                "rollups_made": rollups_made,
                 "files_archived": files_archived,
                 "bytes_archived": bytes_archived,
                 "records_unarchived": records_unarchived,
             })
         ))?,
         Format::Human => print(&format!(
-            "joined {} with {} to {}; removed {} with {}, {}{}\n",
+            "joined {} with {} to {}; removed {} with {}, {}; rollups made: {}{}\n",
             counted(files_joined, "file"),
             counted(records_joined, "record"),
             count(files_made),
             counted(files_expired, "file"),
             counted(records_expired, "record"),
             counted(bytes_expired, "byte"),
+            count(rollups_made),
             match keep.archive {
                 Some(_) => {
                     format!(

@@ -232,31 +232,58 @@ fn a_file_that_cannot_be_read_is_named_and_makes_the_exit_code_1() {
 }
 
 #[test]
-fn a_rollup_is_asked_like_its_records() {
+fn sums_answer_when_records_are_gone_and_say_so() {
     let folder = tempfile::tempdir().unwrap();
-    let (records, hours) = (folder.path().join("records"), folder.path().join("hours"));
     // 2001-09-09T01:00:00Z: by every clock, these hours have ended.
-    write_from(&records, 999_997_200_000_000_000);
-    let into = ["rollup", "--into", hours.to_str().unwrap()];
-    let made = json(&flows(&records, &[&into[..], &["--format", "json"]].concat()));
-    let number = |name: &str| made[name].as_u64().unwrap();
-    assert_eq!([number("hours_made"), number("records"), number("rows")], [2, 100, 20]);
-    assert_eq!(text(&flows(&records, &into)), "summed 0 records of 0 hours to 0 rows; unchanged: 2 hours\n");
-    let ask = |folder: &Path| {
-        let answer = json(&flows(folder, &["top", "src", "-n", "3", "--format", "json", "udp"]));
-        let row = |row: &Value| [row["src"].clone(), row["packets"].clone(), row["bytes"].clone()];
-        answer["rows"].as_array().unwrap().iter().map(row).collect::<Vec<_>>()
+    write_from(folder.path(), 999_997_200_000_000_000);
+    let ask = |arguments: &[&str]| {
+        let output = flows(folder.path(), &[arguments, &["--format", "json"]].concat());
+        let notes = String::from_utf8_lossy(&output.stderr).into_owned();
+        (json(&output), notes)
     };
-    assert_eq!(ask(&records), ask(&hours));
-    assert_eq!(ask(&hours).len(), 3);
-    let refused = |arguments: &[&str], part: &str| {
-        let output = flows(&records, &[&into[..], arguments].concat());
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && said.contains(part), "{said}");
-    };
-    refused(&["--step", "1m"], "in steps of 3600 s");
-    refused(&["--step", "7m"], "divide an hour");
-    refused(&["--rows", "0"], "0 is not in 1..=16000000");
+    let (of_records, _) = ask(&["top", "src", "-n", "3", "udp"]);
+    let years = ["--keep-minutes", "90000d", "--keep-hours", "90000d"];
+    let made = json(&flows(folder.path(), &[&["compact", "--format", "json"], &years[..]].concat()));
+    assert_eq!((&made["rollups_made"], &made["records_expired"]), (&Value::from(4), &Value::from(0)));
+    let (of_sums, notes) = ask(&["top", "src", "-n", "3", "udp"]);
+    for part in ["rows", "total", "keys"] {
+        assert_eq!(of_sums[part], of_records[part]);
+    }
+    assert_eq!(of_sums["scanned"]["rollup_step_s"], 3600);
+    assert!(notes.contains("note: answered from hours (--no-rollups: from records alone)"), "{notes}");
+    let (asked, notes) = ask(&["top", "src", "--no-rollups", "udp"]);
+    assert_eq!((asked["scanned"]["rollup_step_s"].as_u64(), notes.as_str()), (Some(0), ""));
+    let (by_minute, notes) = ask(&["graph", "--step", "1m"]);
+    assert_eq!(by_minute["scanned"]["rollup_step_s"], 60);
+    assert!(notes.contains("answered from minutes"), "{notes}");
+    let removed =
+        json(&flows(folder.path(), &[&["compact", "--keep", "1d", "--format", "json"], &years[..]].concat()));
+    assert_eq!((&removed["rollups_made"], &removed["records_expired"]), (&Value::from(0), &Value::from(100)));
+    let (of_sums, _) = ask(&["top", "src", "-n", "3", "udp"]);
+    assert_eq!(of_sums["rows"], of_records["rows"]);
+    let (stats, _) = ask(&["stats"]);
+    let steps =
+        stats["rollups"].as_array().unwrap().iter().map(|rollup| (&rollup["step_s"], &rollup["files"]));
+    assert_eq!(
+        steps.collect::<Vec<_>>(),
+        [(&Value::from(60), &Value::from(2)), (&Value::from(3600), &Value::from(2))]
+    );
+    assert!(text(&flows(folder.path(), &["stats"])).contains("sums by hours: files"));
+    let (fine, notes) = ask(&["graph", "--step", "10s"]);
+    assert_eq!(
+        (&fine["scanned"]["hours_coarse"], &fine["total"]["flows"]),
+        (&Value::from(2), &Value::from(100))
+    );
+    assert!(notes.contains("note: the records of 2 hours are gone"), "{notes}");
+    let (ports, notes) = ask(&["top", "dst-port"]);
+    assert_eq!(
+        (&ports["scanned"]["hours_missing"], &ports["total"]["flows"]),
+        (&Value::from(2), &Value::from(0))
+    );
+    assert!(notes.contains("their sums do not have what is asked: the answer lacks them"), "{notes}");
+    let listed = flows(folder.path(), &["list"]);
+    let said = String::from_utf8_lossy(&listed.stderr).into_owned();
+    assert!(said.contains("their sums do not have what is asked"), "{said}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use thalweg_flow::fields::Field;
 use thalweg_flow::lines::LineFormat;
 use thalweg_store::live::Writing;
 use thalweg_store::query::{Key, Lines, Metric, Query, graph, list, reversed, top};
-use thalweg_store::{Dataset, Filter, StoreError, View, Window};
+use thalweg_store::{Dataset, Filter, Needs, Step, StoreError, View, Window};
 use thalweg_text::calendar::{SECOND_NS, parse_time};
 
 use crate::answer::{Gone, Outlet};
@@ -44,6 +44,8 @@ pub(crate) struct Question {
     count: usize,
     step_ns: Option<u64>,
     deduplicates: bool,
+    /// Sums by minutes and hours may answer.
+    rollups: bool,
     /// A graph of the other direction, too.
     both: bool,
 }
@@ -83,6 +85,7 @@ impl Question {
             count: usize::try_from(count).unwrap_or(usize::MAX),
             step_ns: call.text("step").map(|text| span("step", text)).transpose()?,
             deduplicates: call.flag("dedup"),
+            rollups: !call.flag("no_rollups"),
             both: call.flag("both"),
         })
     }
@@ -98,7 +101,14 @@ impl Question {
         if !dataset.is_one().map_err(failed)? {
             return Err(Problem::new(ProblemKind::Absent, "there are no flow records yet"));
         }
-        let (view, writing) = dataset.live_view(self.query.window).map_err(failed)?;
+        let step = match self.kind {
+            FlowsKind::Graph if !self.deduplicates => Step::Of(self.step_ns),
+            FlowsKind::Top if !self.deduplicates => Step::None,
+            _ => Step::Records,
+        };
+        let rollups = self.rollups && self.kind != FlowsKind::Stats;
+        let needs = Needs { query: &self.query, keys: &self.keys, step, live: true, rollups };
+        let (view, writing) = dataset.view_for(&needs).map_err(failed)?;
         let query = match self.deduplicates {
             true => &self.query.clone().deduplicated(&view).map_err(failed)?,
             false => &self.query,
@@ -108,7 +118,11 @@ impl Question {
             FlowsKind::List => self.list(&view, query, outlet)?,
             FlowsKind::Top => outlet.write(self.top(&view, query, &writing)?.to_string()),
             FlowsKind::Graph => outlet.write(self.graph(&view, query, &writing)?.to_string()),
-            FlowsKind::Stats => outlet.write(view.summary().to_json().to_string()),
+            FlowsKind::Stats => {
+                let mut summary = view.summary();
+                dataset.add_rollups(&mut summary).map_err(failed)?;
+                outlet.write(summary.to_json().to_string())
+            }
         };
         Ok(())
     }

@@ -161,6 +161,7 @@ const GRAPH: &[Param] = &[
     number("n"),
     flag("raw"),
     flag("dedup"),
+    flag("no_rollups"),
 ];
 const TOP: &[Param] = GRAPH.split_at(2).1;
 const WHEN: &[Param] = TOP.split_at(2).1;

@@ -57,7 +57,10 @@ pub struct FlowSample<'a> {
     pub output: Interface,
     pub header: Option<Header<'a>>,
     pub ip: Option<IpFields>,
+    /// Of arrival; 0 is none.
     pub vlan: Option<u32>,
+    /// Of departure.
+    pub vlan_out: Option<u32>,
     pub router: Option<Router>,
     pub gateway: Option<Gateway>,
 }
@@ -68,10 +71,28 @@ pub enum Interface {
     #[default]
     Unknown,
     Number(u32),
-    Dropped,
+    /// The exporter itself has sent it, or has got it.
+    Itself,
+    /// For a [reason](discard).
+    Dropped(u32),
     /// By as many interfaces as the number says.
     Several(u32),
 }
+
+/// Why a packet was discarded. Up to 255 the codes are those of ICMP's `Destination Unreachable`.
+pub mod discard {
+    pub const NET_UNREACHABLE: u32 = 0;
+    pub const HOST_UNREACHABLE: u32 = 1;
+    pub const UNKNOWN: u32 = 256;
+    pub const TTL_EXCEEDED: u32 = 257;
+    pub const ACL: u32 = 258;
+    pub const NO_BUFFER: u32 = 259;
+    pub const RATE_LIMIT: u32 = 261;
+    pub const TOO_BIG: u32 = 262;
+}
+
+/// In place of an interface's number: the exporter itself.
+const INTERNAL: u32 = 0x3fff_ffff;
 
 /// The beginning of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,10 +230,10 @@ fn flow_sample(mut xdr: Xdr<'_>, is_expanded: bool) -> Option<FlowSample<'_>> {
             false => xdr.u32().map(|word| (word >> 30, word & 0x3fff_ffff))?,
         };
         *place = match (format, value) {
-            // The highest number stands for the exporter itself.
-            (0, 0 | 0x3fff_ffff | u32::MAX) => Interface::Unknown,
+            (0, 0) => Interface::Unknown,
+            (0, INTERNAL | u32::MAX) => Interface::Itself,
             (0, number) => Interface::Number(number),
-            (1, _) => Interface::Dropped,
+            (1, reason) => Interface::Dropped(reason),
             (2, count) => Interface::Several(count),
             _ => Interface::Unknown,
         };
@@ -241,7 +262,10 @@ fn read_record<'a>(kind: u32, mut xdr: Xdr<'a>, sample: &mut FlowSample<'a>) -> 
             sample.ip =
                 Some(IpFields { bytes, protocol, src, dst, src_port, dst_port, tcp_flags, traffic_class });
         }
-        1001 => sample.vlan = Some(xdr.u32()?),
+        1001 => {
+            sample.vlan = Some(xdr.u32()?);
+            sample.vlan_out = xdr.u32().and_then(|_priority| xdr.u32());
+        }
         1002 => {
             let Ok(next_hop) = xdr.address()? else { return Some(()) };
             let (src_prefix_length, dst_prefix_length) = (xdr.u32()?, xdr.u32()?);
@@ -297,7 +321,11 @@ mod tests {
         let (header, fault) = read(&bytes, |_, sample| samples.push(format!("{sample:?}"))).unwrap();
         assert_eq!((header.agent.to_string().as_str(), header.sub_agent, fault), ("192.0.2.1", 7, None));
         assert_eq!((header.sequence, header.samples, samples.len()), (40, 3, 3));
-        assert!(samples[0].contains("rate: 512") && samples[0].contains("output: Dropped"), "{}", samples[0]);
+        assert!(
+            samples[0].contains("rate: 512") && samples[0].contains("output: Dropped(257)"),
+            "{}",
+            samples[0]
+        );
         assert!(
             samples[0].contains("dst_port: 443") && samples[0].contains("vlan: Some(100)"),
             "{}",

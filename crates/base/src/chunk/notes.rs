@@ -1,5 +1,9 @@
 //! What stages leave to later ones about packets.
 
+use std::net::IpAddr;
+
+use crate::{DropReason, Packet};
+
 /// Addresses and ports of an IPv4 packet as it arrived, before NAT. Addresses are in network order; for ICMP
 /// echo both ports are the identifier.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,4 +49,81 @@ pub struct Expected {
     pub from: Option<u128>,
     /// Seconds for which it is expected.
     pub lifetime_s: u32,
+}
+
+/// A packet that was sampled as it arrived, on its way to the stage that knows its fate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PacketSample {
+    /// Its place among the packets of its chunk as they arrived ([`Packet::index`](crate::Packet::index)).
+    pub index: u16,
+    pub port_in: u16,
+    /// Packets that its worker has seen at this port since the worker's last sample there, this one included.
+    pub pool: u32,
+    /// One packet in this many is sampled.
+    pub rate: u32,
+    /// `None` for a packet that begins with something other than Ethernet and IP.
+    pub start: Option<PacketStart>,
+    /// `None` where it is not known, or not yet.
+    pub fate: Option<PacketFate>,
+}
+
+/// How a packet begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PacketStart {
+    /// Ethernet, or IP by its version.
+    pub link: StartLink,
+    /// Length of the packet on the wire, from there on.
+    pub wire_bytes: u32,
+    /// The outermost VLAN.
+    pub vlan: Option<u16>,
+    pub bytes: Vec<u8>,
+}
+
+/// What a [`PacketStart`] begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartLink {
+    Ethernet,
+    Ipv4,
+    Ipv6,
+}
+
+/// What a router did with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PacketFate {
+    /// It leaves, with these addresses (source, destination).
+    Leaves {
+        port_out: u16,
+        next_hop: u16,
+        addresses: Option<(IpAddr, IpAddr)>,
+    },
+    Dropped(DropReason),
+}
+
+/// Finds the parts of a chunk that get its samples: those of their packets.
+pub(super) struct SampleOwners {
+    samples: Vec<PacketSample>,
+    /// By index of the packet; empty without samples.
+    parts: Vec<usize>,
+}
+
+impl SampleOwners {
+    /// `packets` is the number of packets in the chunk.
+    pub(super) fn of(samples: Vec<PacketSample>, packets: usize) -> Self {
+        let parts = vec![0; if samples.is_empty() { 0 } else { packets }];
+        Self { samples, parts }
+    }
+
+    #[inline(always)]
+    pub(super) fn note(&mut self, packet: &Packet, part: usize) {
+        if let Some(of_packet) = self.parts.get_mut(usize::from(packet.index)) {
+            *of_packet = part;
+        }
+    }
+
+    /// Gives each sample with its part.
+    pub(super) fn each(self, mut give: impl FnMut(usize, PacketSample)) {
+        let Self { samples, parts } = self;
+        let part_of = |sample: &PacketSample| parts.get(usize::from(sample.index)).copied();
+        samples.into_iter().for_each(|sample| give(part_of(&sample).unwrap_or(0), sample));
+    }
 }

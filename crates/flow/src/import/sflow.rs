@@ -124,7 +124,7 @@ fn record(sample: &FlowSample<'_>, at_ns: u64) -> Option<FlowRecord> {
         _ => NO_INTERFACE,
     };
     (record.key.ingress, record.egress) = (number(sample.input), number(sample.output));
-    if sample.output == Interface::Dropped {
+    if matches!(sample.output, Interface::Dropped(_)) {
         record.drops.add_without_reason(1, record.counters.bytes);
     }
     if let Some(vlan) = sample.vlan.filter(|_| record.key.vlan == 0) {

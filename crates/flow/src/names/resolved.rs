@@ -169,21 +169,6 @@ pub(crate) fn read(packet: &Packet, frame: &[u8], mut learn: impl FnMut(IpAddr, 
     }
 }
 
-/// Source and destination of a packet that has a header.
-pub(crate) fn addresses(packet: &Packet, frame: &[u8]) -> Option<(IpAddr, IpAddr)> {
-    let l3 = frame.get(usize::from(packet.l3_offset)..)?;
-    Some(match packet.is_ipv6() {
-        true => {
-            let address = |at: usize| l3.get(at..)?.first_chunk::<16>().map(|bytes| IpAddr::from(*bytes));
-            (address(8)?, address(24)?)
-        }
-        false => {
-            let address = |at: usize| l3.get(at..)?.first_chunk::<4>().map(|bytes| IpAddr::from(*bytes));
-            (address(12)?, address(16)?)
-        }
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

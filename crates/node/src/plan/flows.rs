@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::Meter;
-use thalweg_base::{Batch, Chunk, PacketFlags};
+use thalweg_base::{Batch, Chunk, PacketFlags, PacketSample};
 use thalweg_dataplane::ingress::flow_hash_of_fragment;
 use thalweg_exec::{Scope, StageSpec};
 use thalweg_flow::application::{Labeling, by_ports, look};
@@ -24,6 +24,14 @@ pub trait RecordOutlet: Send + Sync {
 
     /// Takes all NAT events out of the list; `dropped` more were lost for want of room before.
     fn take_nat_events(&self, events: &mut Vec<NatEvent>, dropped: u64);
+
+    /// Takes all samples of packets out of the list.
+    fn take_samples(&self, samples: &mut Vec<PacketSample>) {
+        samples.clear();
+    }
+
+    /// Adds packets to the pool of a port that no sample tells.
+    fn add_to_pool(&self, _port: u16, _packets: u32) {}
 
     /// A watcher for a shard of the meter, if there are rules for alarms.
     fn watcher(&self) -> Option<Box<dyn Watch>> {

@@ -79,6 +79,7 @@ impl RouterPlan {
             let log_outlet = Arc::clone(&outlet);
             let metered = plan.with_flows(&flows.meter, self.hash_seed, outlet);
             plan = metered.map_err(|error| BuildError::Flows(error.to_string()))?;
+            plan = plan.with_samples(flows.packet_sampling(), self.hash_seed);
             if let Some(logging) = flows.nat_events {
                 plan = plan.with_nat_events(logging, log_outlet);
             }

@@ -7,7 +7,7 @@ use thalweg_config::RouterConfig;
 use thalweg_dataplane::acl::{AclCells, AclCounts, AclError, RuleCount};
 use thalweg_dataplane::routing_rules::RoutingRules;
 
-use super::RouterPlan;
+use super::{RouterPlan, Scratch};
 
 /// The routing rules with their counters.
 #[derive(Debug, Default)]
@@ -88,6 +88,28 @@ impl WayRules {
 }
 
 impl RouterPlan {
+    /// Matches of each access-list rule in force, summed over all workers.
+    pub fn acl_counts<'a>(&self, scratches: impl Iterator<Item = &'a Scratch>) -> AclCounts {
+        let mut all = AclCounts::new(&self.filters.acls);
+        scratches.for_each(|s| all.merge(&s.acl.shared()));
+        all
+    }
+
+    /// Matches of a list's rules and, last, of its default, since the list was last changed. May be called while
+    /// packets pass.
+    pub fn rule_counts(&self, list: usize) -> Vec<RuleCount> {
+        let filters = &self.filters;
+        let mut all = AclCounts::new(&filters.acls);
+        let counts = self.rule_counts.lock();
+        counts.workers.iter().for_each(|cells| all.merge(cells));
+        let mut rules = filters.acls.counts_of(list, &all);
+        for (rule, before) in rules.iter_mut().zip(counts.before.get(&list).into_iter().flatten()) {
+            rule.packets += before.packets;
+            rule.bytes += before.bytes;
+        }
+        rules
+    }
+
     /// Chooses the ways of packets that a routing rule matches.
     pub(super) fn choose_ways(&self, batch: &mut Batch<'_>, counts: &AclCounts) {
         self.way_rules.rules.process(&self.router, batch, counts);

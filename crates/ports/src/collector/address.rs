@@ -90,7 +90,7 @@ impl FromStr for CollectorAddress {
             "sflow" => {
                 return Err(error(
                     0,
-                    "a protocol of flow records: only `thalweg probe` sends sFlow, which has none",
+                    "a protocol of flow records: sFlow, which has none, is sent by `thalweg probe` and by a router",
                 ));
             }
             _ => return Err(error(0, EXPECTED)),

@@ -61,13 +61,16 @@ pub struct SflowSocket {
 }
 
 impl SflowSocket {
-    /// Opens the socket. Without a way to the collector, it is looked for at each datagram, once a second at most.
+    /// Opens the socket. Without a way to the collector, it is looked for at each datagram, once a second at most; so is
+    /// the address of a name with `waits_for_name`.
     ///
     /// # Errors
     ///
-    /// The name has no address.
-    pub fn open(address: &SflowAddress) -> Result<Self, CollectorError> {
-        let way = Way::open(look_up(&address.host, address.port))?;
+    /// The name has no address, and nothing waits for it.
+    pub fn open(address: &SflowAddress, waits_for_name: bool) -> Result<Self, CollectorError> {
+        let is_name = address.host.parse::<IpAddr>().is_err();
+        let look_up = look_up(&address.host, address.port);
+        let way = if waits_for_name && is_name { Way::open_later(look_up) } else { Way::open(look_up)? };
         Ok(Self { pace: way.socket().and_then(Pace::of), way, refused: 0 })
     }
 

@@ -57,6 +57,7 @@ use std::sync::atomic::AtomicU64;
 
 use super::driver::{Driver, Opened, Probed, Request};
 use super::link::{LinkFacts, Links};
+use super::xdp::offload::Offload;
 use super::{LiveError, Port, PortFacts, PortRx, VirtualMacs};
 use exclusive::Exclusive;
 use receive::{Fanout, PacketRx};
@@ -84,6 +85,8 @@ pub struct PacketOptions {
     pub ring_frames: usize,
     /// The host's own stack receives none of the packets.
     pub exclusive: bool,
+    /// The flows that the kernel forwards. Needs `exclusive`.
+    pub offload: Option<Arc<Offload>>,
     /// Sends past the kernel's queueing discipline.
     pub bypass_queueing: bool,
 }
@@ -99,6 +102,7 @@ impl PacketOptions {
             queues: 1,
             ring_frames: 4096,
             exclusive: true,
+            offload: None,
             bypass_queueing: true,
         }
     }
@@ -113,6 +117,7 @@ impl AfPacket {
             mac: request.mac,
             virtual_macs: request.virtual_macs.clone(),
             queues: request.queues,
+            offload: request.offload.clone(),
             ..PacketOptions::new(&request.interface)
         }
     }
@@ -125,8 +130,13 @@ impl Driver for AfPacket {
 
     fn probe(&self, request: &Request) -> Result<Probed, LiveError> {
         // Not exclusive: the system would be deaf for a moment.
-        let options =
-            PacketOptions { exclusive: false, ring_frames: 16, mac: None, ..Self::options(request) };
+        let options = PacketOptions {
+            exclusive: false,
+            offload: None,
+            ring_frames: 16,
+            mac: None,
+            ..Self::options(request)
+        };
         open(&options).map(|port| Probed { mode: port.facts.mode, ..Probed::default() })
     }
 }
@@ -136,26 +146,22 @@ pub fn open(options: &PacketOptions) -> Result<Port, LiveError> {
     let links = Links::open().map_err(LiveError::call(&options.interface, "socket"))?;
     let facts = links.read(&options.interface)?;
     let mac = options.mac.unwrap_or(facts.mac);
-    let exclusive = options.exclusive.then(|| Exclusive::attach(facts.index));
-    let why_not_better = match &exclusive {
-        Some(Err(error)) => Some(format!("the host's stack still receives its packets: {error}")),
-        _ => None,
-    };
+    let (exclusive, why_not_better) = take_over(options, &facts);
+    let forwards = exclusive.as_ref().is_some_and(Exclusive::forwards);
     let shared = Arc::new(Shared {
         interface: options.interface.clone(),
-        mac: AtomicU64::new(mac.to_u64()),
+        mac: AtomicU64::new(0),
         follows: options.mac.is_none(),
         everything: options.everything,
         promiscuous: facts.far_end.is_none()
             && (options.everything || mac != facts.mac || options.virtual_macs.is_some()),
         virtual_macs: options.virtual_macs.clone(),
         exclusive: options.exclusive,
-        attached: Mutex::new(Attached {
-            index: facts.index,
-            _exclusive: exclusive.and_then(Result::ok),
-            fanout: None,
-        }),
+        offload: options.offload.clone().filter(|_| forwards),
+        lost_before: AtomicU64::new(0),
+        attached: Mutex::new(Attached { index: facts.index, exclusive, fanout: None }),
     });
+    shared.set_mac(mac);
     let queues = options.queues.clamp(1, QUEUES_MAX);
     let mut rx: Vec<Box<dyn PortRx>> = Vec::with_capacity(queues);
     for _ in 0..queues {
@@ -163,7 +169,31 @@ pub fn open(options: &PacketOptions) -> Result<Port, LiveError> {
         rx.push(Box::new(half));
     }
     let tx = Box::new(PacketTx::open(&options.interface, &facts, options.bypass_queueing)?);
-    Ok(Port { rx, tx, facts: port_facts(options, &facts, queues, why_not_better) })
+    let mut facts = port_facts(options, &facts, queues, why_not_better);
+    facts.mode += if forwards { ", offload" } else { "" };
+    Ok(Port { rx, tx, facts })
+}
+
+/// Keeps the host's stack from the interface's packets, and has the kernel forward flows if it can. Says what it cannot.
+fn take_over(options: &PacketOptions, facts: &LinkFacts) -> (Option<Exclusive>, Option<String>) {
+    if !options.exclusive {
+        return (None, None);
+    }
+    let bare = "flows are not offloaded: the interface has no link layer".to_owned();
+    let (offload, no_offload) = match options.offload.as_deref() {
+        Some(_) if facts.far_end.is_some() => (None, Some(bare)),
+        offload => (offload, None),
+    };
+    let (taken, no_offload) = match Exclusive::attach(facts.index, offload) {
+        Err(error) if offload.is_some() => {
+            (Exclusive::attach(facts.index, None), Some(format!("flows are not offloaded: {error}")))
+        }
+        taken => (taken, no_offload),
+    };
+    match taken {
+        Ok(exclusive) => (Some(exclusive), no_offload),
+        Err(error) => (None, Some(format!("the host's stack still receives its packets: {error}"))),
+    }
 }
 
 fn port_facts(
@@ -198,6 +228,10 @@ struct Shared {
     promiscuous: bool,
     virtual_macs: Option<Arc<VirtualMacs>>,
     exclusive: bool,
+    /// The flows that the kernel forwards.
+    offload: Option<Arc<Offload>>,
+    /// Its lost frames that are in a half's counter already.
+    lost_before: AtomicU64,
     attached: Mutex<Attached>,
 }
 
@@ -205,6 +239,6 @@ struct Shared {
 struct Attached {
     index: u32,
     /// Keeps the host's stack from the packets as long as it exists.
-    _exclusive: Option<Exclusive>,
+    exclusive: Option<Exclusive>,
     fanout: Option<Fanout>,
 }

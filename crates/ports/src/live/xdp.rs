@@ -70,6 +70,7 @@
 mod assembler;
 mod bpf;
 mod driver;
+mod ingress;
 mod interface;
 pub mod offload;
 mod program;
@@ -91,9 +92,10 @@ use super::link::LinkFacts;
 use super::membership::Promiscuous;
 use super::{Port, PortFacts, PortRx, VirtualMacs, is_for};
 use crate::kernel::XdpAttachment;
-pub(super) use bpf::{Link, drop_at_ingress};
+pub(super) use bpf::Link;
 use bpf::{Program, SocketMap};
 pub use driver::AfXdp;
+pub(super) use ingress::{Filter, at_ingress};
 use interface::Interface;
 use offload::Offload;
 use receive::{Queue, Receiver};
@@ -444,7 +446,7 @@ impl<'a> Setup<'a> {
         };
         let name = bpf::program_name(found.program);
         let link = bpf::link_of(index, found.program);
-        let is_ours = name.as_deref() == Some(bpf::PROGRAM_NAME);
+        let is_ours = name.as_deref() == Some(bpf::XDP.name);
         // A program without a link outlived its process. Ours never do, but removing one of ours is harmless.
         if is_ours && link.is_none() && matches!(found.remove(index), Ok(Ok(()))) {
             return Ok(());

@@ -277,7 +277,7 @@ fn missed_of(report: &CollectorReport, refused: Amount) -> Amount {
 }
 
 /// Derives a collector's status from its summary.
-fn status(summary: OutletSummary) -> OutletStatus {
+pub(crate) fn status(summary: OutletSummary) -> OutletStatus {
     let OutletSummary { to, records, mut lost, error, .. } = summary;
     let waiting = [IN_FLIGHT, SPOOLED].map(|name| lost.remove(name).unwrap_or(0)).iter().sum();
     let error = error.filter(|_| waiting > 0 || !lost.is_empty());

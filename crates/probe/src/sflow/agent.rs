@@ -6,20 +6,22 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::{Scope, ScopedJoinHandle};
+use std::thread::{JoinHandle, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
+use thalweg_base::{DropReason, PacketFate, PacketSample, StartLink};
+use thalweg_flow::NO_INTERFACE;
 use thalweg_flow::export::Amount;
 use thalweg_ports::collector::{SflowAddress, SflowSocket};
 use thalweg_store::{Notify, Trouble};
-use thalweg_wire::sflow::{FlowSample, Header, Interface, Source, Writer};
+use thalweg_wire::sflow::{FlowSample, Header, Interface, Router, Source, Writer, discard};
 
-use super::{SampleQueue, Sampled};
+use super::{Counted, SampleQueue, Untold};
+use crate::deliver::{Statuses, status};
 use crate::interfaces::SharedInterfaces;
 use crate::summary::{NO_HEADER, OutletSummary};
-use crate::{Input, OptionsError, ProbeError, ProbeOptions};
+use crate::{ExportTargets, OptionsError, ProbeError};
 
 /// The longest time that a sample waits for others.
 const HELD_MAX: Duration = Duration::from_secs(1);
@@ -28,23 +30,45 @@ const SAMPLE_QUEUE: &str = "sample-queue";
 /// The loss name of samples that the system did not send.
 const SEND_FAILED: &str = "send-failed";
 
+/// A sampled packet that leaves a router.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampledWay {
+    pub port_in: u16,
+    pub port_out: u16,
+    /// Its number in the forwarding tables.
+    pub next_hop: u16,
+    /// With translated addresses.
+    pub src: IpAddr,
+    pub dst: IpAddr,
+}
+
+/// Finds what a router's tables say of a packet: its route, and the VLAN of its egress port.
+pub type CompleteSample = Box<dyn FnMut(&SampledWay) -> (Option<Router>, Option<u16>) + Send>;
+
+/// What an agent needs besides its collectors.
+pub(crate) struct AgentOptions {
+    /// Samples wait for room in the queue, and the collectors' names must be known at the start.
+    pub(crate) waits: bool,
+    pub(crate) interfaces: SharedInterfaces,
+    pub(crate) notify: Notify,
+    pub(crate) complete: Option<CompleteSample>,
+}
+
 /// See the module documentation.
 pub(crate) struct Agent {
-    arrivals: Receiver<Sampled>,
+    arrivals: Receiver<PacketSample>,
     collectors: Vec<Collector>,
     writer: Writer,
-    rate: u32,
     /// By interface number.
     sources: BTreeMap<u32, Source>,
-    interfaces: SharedInterfaces,
+    options: AgentOptions,
     started: Instant,
     /// Samples in the datagram that is being filled, and since when it has some.
     filled: (Amount, Instant),
     /// Samples that sFlow cannot express.
     headless: u64,
-    /// Samples that found the queue full.
-    lost: Arc<AtomicU64>,
-    notify: Notify,
+    untold: Arc<Untold>,
+    statuses: Statuses,
 }
 
 struct Collector {
@@ -63,14 +87,15 @@ impl Agent {
     ///
     /// A malformed address, a name without address, or no address to name the agent by.
     pub(crate) fn open(
-        options: &ProbeOptions,
-        interfaces: &SharedInterfaces,
-        notify: &Notify,
+        export: &ExportTargets,
+        options: AgentOptions,
     ) -> Result<Option<(Self, SampleQueue)>, ProbeError> {
-        let addresses = options.export.addresses.iter().filter(|text| SflowAddress::is_meant_by(text));
+        let addresses = export.addresses.iter().filter(|text| SflowAddress::is_meant_by(text));
+        // The agent's own address may have to be that from which a collector is reached.
+        let waits_for_name = !options.waits && export.sflow.agent.is_some();
         let open = |text: &String| {
             let address: SflowAddress = text.parse()?;
-            let socket = SflowSocket::open(&address)?;
+            let socket = SflowSocket::open(&address, waits_for_name)?;
             let (sent, trouble) = (Amount::default(), Trouble::default());
             Ok(Collector { name: address.to_string(), socket, sent, unsent: 0, last_error: None, trouble })
         };
@@ -79,25 +104,28 @@ impl Agent {
         if collectors.is_empty() {
             return Ok(None);
         }
-        let sflow = options.export.sflow;
         let reached_from = || collectors.iter().find_map(|collector| collector.socket.source());
-        let agent: IpAddr = sflow.agent.or_else(reached_from).ok_or(OptionsError::NoSflowAgent)?;
-        let waits = matches!(options.input, Input::Files(_));
-        let (queue, arrivals) = SampleQueue::new((sflow.rate, sflow.header_bytes), waits);
+        let agent = export.sflow.agent.or_else(reached_from).ok_or(OptionsError::NoSflowAgent)?;
+        let (queue, arrivals) = SampleQueue::new(options.waits);
         let agent = Self {
             arrivals,
             collectors,
-            writer: Writer::new(agent, options.export.observation_domain),
-            rate: sflow.rate,
+            writer: Writer::new(agent, export.observation_domain),
             sources: BTreeMap::new(),
-            interfaces: interfaces.clone(),
+            options,
             started: Instant::now(),
             filled: (Amount::default(), Instant::now()),
             headless: 0,
-            lost: Arc::clone(&queue.lost),
-            notify: notify.clone(),
+            untold: Arc::clone(&queue.untold),
+            statuses: Statuses::default(),
         };
+        agent.tell_statuses();
         Ok(Some((agent, queue)))
+    }
+
+    /// Where the collectors' recent status can be read.
+    pub(crate) fn statuses(&self) -> Statuses {
+        Arc::clone(&self.statuses)
     }
 
     /// Starts the thread. It ends when all samplers are gone.
@@ -105,8 +133,12 @@ impl Agent {
         self,
         scope: &'scope Scope<'scope, '_>,
     ) -> Result<ScopedJoinHandle<'scope, Vec<OutletSummary>>, ProbeError> {
-        let thread = std::thread::Builder::new().name("sflow".to_owned());
-        thread.spawn_scoped(scope, move || self.run()).map_err(ProbeError::Thread)
+        thread().spawn_scoped(scope, move || self.run()).map_err(ProbeError::Thread)
+    }
+
+    /// [`Self::start`], for as long as a process lives.
+    pub(crate) fn start_alone(self) -> Result<JoinHandle<Vec<OutletSummary>>, ProbeError> {
+        thread().spawn(move || self.run()).map_err(ProbeError::Thread)
     }
 
     fn run(mut self) -> Vec<OutletSummary> {
@@ -118,54 +150,130 @@ impl Agent {
                 continue;
             }
             match self.arrivals.recv_timeout(if has_some { left } else { HELD_MAX }) {
-                Ok(sampled) => self.take(sampled),
-                Err(RecvTimeoutError::Timeout) => {}
+                Ok(sample) => self.take(sample),
+                Err(RecvTimeoutError::Timeout) => self.tell_statuses(),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
         self.flush();
-        let (lost, headless) = (self.lost.load(Ordering::Relaxed), self.headless);
-        self.collectors.into_iter().map(|collector| collector.finish(lost, headless)).collect()
+        self.collectors.iter_mut().for_each(|collector| collector.socket.finish());
+        self.tell_statuses();
+        self.summaries()
+    }
+
+    fn summaries(&self) -> Vec<OutletSummary> {
+        let (lost, headless) = (self.untold.lost(), self.headless);
+        self.collectors.iter().map(|collector| collector.summary(lost, headless)).collect()
+    }
+
+    fn tell_statuses(&self) {
+        *self.statuses.lock() = self.summaries().into_iter().map(status).collect();
+    }
+
+    /// The source of a port's samples, with these packets added.
+    fn count(&mut self, port: u16, more: Counted) -> &mut Source {
+        let interface = self.options.interfaces.get().number_of(port);
+        let source = self.sources.entry(interface).or_insert(Source { interface, ..Source::default() });
+        source.pool = source.pool.wrapping_add(more.pool);
+        source.drops = source.drops.wrapping_add(more.drops);
+        source
     }
 
     /// Adds a sample to the datagram; sends a full one before.
-    fn take(&mut self, sampled: Sampled) {
-        let number = self.interfaces.get().number_of(sampled.port);
-        let start = Source { interface: number, sequence: 0, pool: 0, drops: 0 };
-        let source = self.sources.entry(number).or_insert(start);
-        source.pool = source.pool.wrapping_add(sampled.pool);
-        source.drops = source.drops.wrapping_add(sampled.drops);
-        let Some(start) = sampled.header else {
+    fn take(&mut self, sample: PacketSample) {
+        for (port, counted) in self.untold.take() {
+            self.count(port, counted);
+        }
+        let source = self.count(sample.port_in, Counted { pool: sample.pool, drops: 0 });
+        let Some(start) = &sample.start else {
             self.headless += 1;
             return;
         };
         source.sequence = source.sequence.wrapping_add(1);
         let source = *source;
-        let sample = FlowSample {
-            rate: self.rate,
-            input: if number == 0 { Interface::Unknown } else { Interface::Number(number) },
-            header: Some(Header { protocol: start.protocol, bytes: start.bytes, start: &start.start }),
-            vlan: start.vlan.map(u32::from),
+        let protocol = match start.link {
+            StartLink::Ethernet => 1,
+            StartLink::Ipv4 => 11,
+            StartLink::Ipv6 => 12,
+        };
+        let vlan = start.vlan.map(u32::from);
+        let plain = FlowSample {
+            rate: sample.rate,
+            input: number(source.interface),
+            header: Some(Header { protocol, bytes: start.wire_bytes, start: &start.bytes }),
+            vlan,
+            vlan_out: vlan,
             ..FlowSample::default()
         };
-        let mut is_in = self.writer.push(&source, &sample);
+        let told = self.with_fate(plain, &sample);
+        let mut is_in = self.writer.push(&source, &told);
         if !is_in {
             self.flush();
-            is_in = self.writer.push(&source, &sample);
+            is_in = self.writer.push(&source, &told);
         }
         debug_assert!(is_in, "headers are shorter than a datagram");
         if self.filled.0.records == 0 {
             self.filled.1 = Instant::now();
         }
-        self.filled.0 += Amount { records: 1, packets: 1, bytes: start.bytes.into() };
+        self.filled.0 += Amount { records: 1, packets: 1, bytes: start.wire_bytes.into() };
+    }
+
+    /// Adds where a router has sent the packet, or why it has not.
+    fn with_fate<'a>(&mut self, plain: FlowSample<'a>, sample: &PacketSample) -> FlowSample<'a> {
+        match sample.fate {
+            None => plain,
+            Some(PacketFate::Dropped(reason)) => {
+                FlowSample { output: not_sent(reason), vlan_out: None, ..plain }
+            }
+            Some(PacketFate::Leaves { port_out, next_hop, addresses }) => {
+                let output = number(self.options.interfaces.get().number_of(port_out));
+                let way = |(src, dst)| SampledWay { port_in: sample.port_in, port_out, next_hop, src, dst };
+                let complete = self.options.complete.as_mut();
+                let known = complete.zip(addresses).map(|(complete, addresses)| complete(&way(addresses)));
+                let (router, vlan) = known.unwrap_or_default();
+                FlowSample { output, router, vlan_out: vlan.map(u32::from), ..plain }
+            }
+        }
     }
 
     fn flush(&mut self) {
         let uptime_ms = u32::try_from(self.started.elapsed().as_millis() & 0xffff_ffff).unwrap_or(0);
         let Some(datagram) = self.writer.take(uptime_ms) else { return };
         let amount = std::mem::take(&mut self.filled.0);
-        self.collectors.iter_mut().for_each(|collector| collector.send(&datagram, amount, &self.notify));
+        let notify = &self.options.notify;
+        self.collectors.iter_mut().for_each(|collector| collector.send(&datagram, amount, notify));
+        self.tell_statuses();
     }
+}
+
+fn thread() -> std::thread::Builder {
+    std::thread::Builder::new().name("sflow".to_owned())
+}
+
+fn number(interface: u32) -> Interface {
+    if interface == NO_INTERFACE { Interface::Unknown } else { Interface::Number(interface) }
+}
+
+/// The output of a packet that a router did not send on.
+fn not_sent(reason: DropReason) -> Interface {
+    use DropReason::{
+        AclDenied, FirewallDenied, FirewallInvalid, FirewallLimit, FirewallNotAsked, Local, MtuExceeded,
+        NatFiltered, NoRoute, NotIp, Policed, QueueFull, QueueManaged, ReversePath, TtlExpired, Unreachable,
+    };
+    Interface::Dropped(match reason {
+        // The host thread takes them.
+        Local | NotIp => return Interface::Itself,
+        NoRoute => discard::NET_UNREACHABLE,
+        Unreachable => discard::HOST_UNREACHABLE,
+        TtlExpired => discard::TTL_EXCEEDED,
+        AclDenied | ReversePath | NatFiltered | FirewallInvalid | FirewallNotAsked | FirewallDenied => {
+            discard::ACL
+        }
+        QueueFull | QueueManaged => discard::NO_BUFFER,
+        Policed | FirewallLimit => discard::RATE_LIMIT,
+        MtuExceeded => discard::TOO_BIG,
+        _ => discard::UNKNOWN,
+    })
 }
 
 impl Collector {
@@ -191,8 +299,7 @@ impl Collector {
         }
     }
 
-    fn finish(mut self, lost: u64, headless: u64) -> OutletSummary {
-        self.socket.finish();
+    fn summary(&self, lost: u64, headless: u64) -> OutletSummary {
         let losses = [(SAMPLE_QUEUE, lost), (SEND_FAILED, self.unsent), (NO_HEADER, headless)];
         let lost = losses.into_iter().filter(|(_, samples)| *samples > 0);
         let refused = self.socket.refused();
@@ -201,8 +308,8 @@ impl Collector {
             lost: lost.map(|(name, samples)| (name.to_owned(), samples)).collect(),
             datagrams_refused: refused,
             datagrams_dropped: self.socket.dropped(),
-            error: if refused > 0 { Some(unheard) } else { self.last_error },
-            ..OutletSummary::all_taken(self.name, self.sent)
+            error: if refused > 0 { Some(unheard) } else { self.last_error.clone() },
+            ..OutletSummary::all_taken(self.name.clone(), self.sent)
         }
     }
 }

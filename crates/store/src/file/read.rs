@@ -22,8 +22,8 @@ use super::decode::{Decoder, Form, PageFault, dictionary};
 use super::pages::Fault;
 use super::source::Source;
 use super::{
-    FOOTER_KEY, FORMAT_KEY, REPLACES_KEY, ROW_GROUP_ROWS_MAX, SUMS_KEY, VERSION, VERSION_OF_NANOSECONDS,
-    VERSION_OF_WHOLE_COLUMNS, checksum,
+    FOOTER_KEY, FORMAT_KEY, REPLACES_KEY, ROLLUP_KEY, ROW_GROUP_ROWS_MAX, RollupFacts, SUMS_KEY, VERSION,
+    VERSION_OF_NANOSECONDS, VERSION_OF_WHOLE_COLUMNS, checksum,
 };
 use crate::block::{Block, Column, Dictionary, Spare};
 use crate::error::StoreError;
@@ -41,6 +41,8 @@ pub(crate) struct FlowFile {
     columns: Columns,
     /// Names of the files in the same folder that this one replaces.
     pub(crate) replaces: Vec<String>,
+    /// What it sums, if it is a rollup.
+    pub(crate) rollup: Option<RollupFacts>,
     pub(crate) row_groups: Vec<RowGroup>,
     /// Checksums of the columns of row groups: two of each, or one in older versions.
     sums: Vec<Vec<u64>>,
@@ -102,7 +104,11 @@ impl FlowFile {
         let sums = sums(&metadata, count).map_err(|what| unreadable(what.to_owned()))?;
         let replaces = key_value(&metadata, REPLACES_KEY).unwrap_or("");
         let replaces = replaces.split(',').filter(|name| !name.is_empty()).map(str::to_owned).collect();
-        Ok(Self { path: path.to_path_buf(), source, size, metadata, columns, replaces, row_groups, sums })
+        let rollup = key_value(&metadata, ROLLUP_KEY).map(|text| {
+            RollupFacts::parse(text).ok_or_else(|| unreadable("a rollup of another version".to_owned()))
+        });
+        let (path, rollup) = (path.to_path_buf(), rollup.transpose()?);
+        Ok(Self { path, source, size, metadata, columns, replaces, rollup, row_groups, sums })
     }
 
     /// The paths of the files that this one replaces.
@@ -124,8 +130,11 @@ impl FlowFile {
         self.row_groups.iter().map(|group| group.rows as u64).sum()
     }
 
-    /// Smallest and largest end of a flow.
+    /// Smallest and largest end of a flow. Of a rollup, that of its records.
     pub(crate) fn span(&self) -> Option<(u64, u64)> {
+        if let Some(rollup) = &self.rollup {
+            return Some(rollup.span_ns);
+        }
         let from = self.row_groups.iter().map(|group| group.from_ns).min()?;
         let to = self.row_groups.iter().map(|group| group.to_ns).max()?;
         Some((from, to))
@@ -382,7 +391,9 @@ fn sums(metadata: &ParquetMetaData, columns: usize) -> Result<Vec<Vec<u64>>, Fau
     let replaces = key_value(metadata, REPLACES_KEY).unwrap_or("");
     let version = key_value(metadata, FORMAT_KEY).unwrap_or("");
     let groups = metadata.row_groups();
-    let texts = [version, replaces, text];
+    let rollup = key_value(metadata, ROLLUP_KEY).unwrap_or("");
+    let texts = [version, replaces, text, rollup];
+    let texts = &texts[..texts.len() - usize::from(rollup.is_empty())];
     // The first of these versions did not sum itself.
     let (texts, is_current) = (&texts[usize::from(version == VERSION_OF_NANOSECONDS)..], version == VERSION);
     let footer = checksum::sum_of_footer(groups, texts, is_current);

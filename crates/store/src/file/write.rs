@@ -11,10 +11,10 @@ use parquet::file::writer::SerializedFileWriter;
 
 use super::encode::{Chunk, encode};
 use super::read::dictionary_length;
-use super::{FOOTER_KEY, FORMAT_KEY, REPLACES_KEY, SUMS_KEY, VERSION, checksum};
+use super::{FOOTER_KEY, FORMAT_KEY, REPLACES_KEY, ROLLUP_KEY, RollupFacts, SUMS_KEY, VERSION, checksum};
 use crate::block::{Block, Column};
 use crate::error::StoreError;
-use crate::schema::{COLUMNS, FileColumn, SCHEMA, writer_properties};
+use crate::schema::{COLUMNS, FileColumn, ROLLUP_SCHEMA, SCHEMA, writer_properties};
 
 /// A file that is being written.
 pub(crate) struct FileWriter {
@@ -22,6 +22,8 @@ pub(crate) struct FileWriter {
     writer: SerializedFileWriter<File>,
     /// Names of the files that it will replace, separated by commas.
     replaces: String,
+    /// What the footer of a rollup says.
+    rollup: Option<String>,
     /// Checksums of the columns of row groups.
     sums: Vec<Vec<u64>>,
 }
@@ -29,19 +31,34 @@ pub(crate) struct FileWriter {
 impl FileWriter {
     /// Begins a file that will replace the named ones in the same folder.
     pub(crate) fn create(path: &Path, replaces: &[String]) -> Result<Self, StoreError> {
+        Self::begin(path, replaces, None)
+    }
+
+    /// [`Self::create`], of a rollup.
+    pub(crate) fn create_rollup(
+        path: &Path,
+        replaces: &[String],
+        facts: &RollupFacts,
+    ) -> Result<Self, StoreError> {
+        Self::begin(path, replaces, Some(facts.to_text()))
+    }
+
+    fn begin(path: &Path, replaces: &[String], rollup: Option<String>) -> Result<Self, StoreError> {
         let file = File::create(path).map_err(StoreError::io("create", path))?;
         let replaces = replaces.join(",");
         let mut pairs = vec![KeyValue::new(FORMAT_KEY.to_owned(), VERSION.to_owned())];
         if !replaces.is_empty() {
             pairs.push(KeyValue::new(REPLACES_KEY.to_owned(), replaces.clone()));
         }
+        pairs.extend(rollup.clone().map(|facts| KeyValue::new(ROLLUP_KEY.to_owned(), facts)));
         let properties = writer_properties().set_key_value_metadata(Some(pairs)).build();
-        let Some(root) = &*SCHEMA else {
+        let schema = if rollup.is_some() { &*ROLLUP_SCHEMA } else { &*SCHEMA };
+        let Some(root) = schema else {
             return Err(StoreError::Encoding("the schema is impossible".to_owned()));
         };
         let writer = SerializedFileWriter::new(file, root.clone(), Arc::new(properties))
             .map_err(|error| failed(path, error))?;
-        Ok(Self { path: path.to_path_buf(), writer, replaces, sums: Vec::new() })
+        Ok(Self { path: path.to_path_buf(), writer, replaces, rollup, sums: Vec::new() })
     }
 
     pub(crate) fn append(&mut self, block: &Block) -> Result<(), StoreError> {
@@ -77,7 +94,11 @@ impl FileWriter {
     pub(crate) fn finish(mut self) -> Result<(), StoreError> {
         let sums = checksum::write_sums(&self.sums);
         let groups = self.writer.flushed_row_groups();
-        let footer = checksum::sum_of_footer(groups, &[VERSION, &self.replaces, &sums], true);
+        let footer = {
+            let mut texts = vec![VERSION, &self.replaces, &sums];
+            texts.extend(self.rollup.as_deref());
+            checksum::sum_of_footer(groups, &texts, true)
+        };
         for (key, value) in [(SUMS_KEY, sums), (FOOTER_KEY, format!("{footer:016x}"))] {
             self.writer.append_key_value_metadata(KeyValue::new(key.to_owned(), value));
         }

@@ -43,7 +43,7 @@ impl Dataset {
     /// Files, pending records and the flow caches of the writing processes, each record once, as far as those
     /// answer: those of a writer at one moment. Also returns what each existing writer added.
     pub fn live_view(&self, window: Window) -> Result<(View, Vec<Writing>), StoreError> {
-        self.with_archives(window, || {
+        let folders = || {
             let (mut all, mut writers) = (View::default(), Vec::new());
             for part in self.parts()? {
                 let (view, writing) = live_view_of(&part, window)?;
@@ -51,7 +51,8 @@ impl Dataset {
                 writers.extend(writing);
             }
             Ok((all, writers))
-        })
+        };
+        self.with_archives(window, folders, |(view, _), archived| archived.add_to(view, window))
     }
 
     /// Follows the new records of each writer.
@@ -64,7 +65,7 @@ impl Dataset {
 }
 
 /// What one writer has; the second value is `None` if nobody writes there.
-fn live_view_of(part: &Path, window: Window) -> Result<(View, Option<Writing>), StoreError> {
+pub(crate) fn live_view_of(part: &Path, window: Window) -> Result<(View, Option<Writing>), StoreError> {
     for _ in 0..TRIES_MAX {
         let writing = match Answer::ask(part, window, RECORDS_MAX) {
             Ok(Some(answer)) => match answer.view(part, window) {

@@ -21,6 +21,7 @@ use crate::dataset::View;
 use crate::error::StoreError;
 use crate::filter::sum;
 use crate::rows::Rows;
+use crate::schema::RECORDS;
 use thalweg_base::Name;
 use thalweg_flow::fields::Field;
 
@@ -250,9 +251,20 @@ struct PackedRows<K> {
 struct Amounts<'a> {
     packets: Cow<'a, [u64]>,
     bytes: Cow<'a, [u64]>,
+    /// How many records each row of a rollup has.
+    records: Option<&'a [u32]>,
 }
 
 impl Amounts<'_> {
+    /// Those of some rows.
+    fn of(&self, range: std::ops::Range<usize>) -> Amounts<'_> {
+        Amounts {
+            packets: self.packets[range.clone()].into(),
+            bytes: self.bytes[range.clone()].into(),
+            records: self.records.map(|records| &records[range]),
+        }
+    }
+
     /// Adds every row to the sum of its code. The sums exceed the near caches, so those of a run are all
     /// prefetched before the first addition.
     fn add_by_code(&self, codes: &[u32], sums: &mut [Sums]) {
@@ -268,6 +280,15 @@ impl Amounts<'_> {
     /// Calls `take` for every selected row.
     #[inline]
     fn for_each<T: Copy>(&self, values: &[T], selected: Option<&[bool]>, mut take: impl FnMut(T, Sums)) {
+        if let Some(records) = self.records {
+            let rows = values.iter().zip(records).zip(self.packets.iter().zip(&*self.bytes)).enumerate();
+            for (row, ((value, records), (packets, bytes))) in rows {
+                if selected.is_none_or(|selected| selected[row]) {
+                    take(*value, Sums { packets: *packets, bytes: *bytes, flows: u64::from(*records) });
+                }
+            }
+            return;
+        }
         let amounts = self.packets.iter().zip(&*self.bytes);
         let rows = values.iter().zip(amounts.map(|(packets, bytes)| Sums {
             packets: *packets,
@@ -322,9 +343,13 @@ impl<'a, K: Packed> Groups<'a, K> {
             needed.push(Field::FlowEnd);
         }
         needed.extend(keys.iter().flat_map(|key| [Some(key.source), key.destination]).flatten());
+        if rows.is_rollup() {
+            needed.push(RECORDS);
+        }
         rows.need(&needed)?;
         rows.need_scale()?;
         let amounts = Amounts {
+            records: if rows.is_rollup() { Some(rows.block().numbers(RECORDS)?) } else { None },
             packets: both_ways(rows, Field::Packets, reverse.then_some(Field::ReversePackets))?,
             bytes: both_ways(rows, Field::Bytes, reverse.then_some(Field::ReverseBytes))?,
         };
@@ -413,8 +438,8 @@ impl<'a, K: Packed> Groups<'a, K> {
         self.by_code.resize(addresses.distinct.len(), Sums::default());
         let sums = &mut self.by_code;
         match selected {
-            None => amounts.add_by_code(&addresses.codes, sums),
-            Some(_) => {
+            None if amounts.records.is_none() => amounts.add_by_code(&addresses.codes, sums),
+            _ => {
                 amounts.for_each(&addresses.codes, selected, |code, amount| sums[code as usize].add(amount));
             }
         }
@@ -501,6 +526,13 @@ impl<'a, K: Packed> Groups<'a, K> {
                     }
                     Column::Wide(_) => return Err(no_key(*id)),
                 }
+            }
+            if amounts.records.is_some() {
+                let amounts = amounts.of(range.clone());
+                let selected = selected.map(|selected| &selected[range]);
+                let table = &mut self.table;
+                amounts.for_each(keys, selected, |key, sums| table.add(key, sums));
+                continue;
             }
             let (all_packets, all_bytes) = (&amounts.packets[range.clone()], &amounts.bytes[range.clone()]);
             let Some(selected) = selected else {

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 use thalweg_text::calendar::{SECOND_NS, format_time};
 
 use super::{Graph, Key, KeyValue, Scanned, Sums, Top};
-use crate::dataset::{Skipped, Summary};
+use crate::dataset::{RollupSummary, Skipped, Summary};
 use crate::live::Writing;
 
 impl Top {
@@ -72,6 +72,9 @@ impl Scanned {
             "cached_records": self.cached_records,
             "sampled": self.sampled,
             "sampling_unknown": self.sampling_unknown,
+            "rollup_step_s": self.rolled.step_s,
+            "hours_coarse": self.rolled.hours_coarse,
+            "hours_missing": self.rolled.hours_missing,
             "skipped": self.skipped.to_json(),
         })
     }
@@ -91,7 +94,22 @@ impl Summary {
             "cached_records": self.cached_records,
             "from": span.as_ref().map(|span| &span[0]),
             "to": span.as_ref().map(|span| &span[1]),
+            "rollups": self.rollups.iter().map(|rollup| rollup.to_json()).collect::<Vec<Value>>(),
             "skipped": self.skipped.to_json(),
+        })
+    }
+}
+
+impl RollupSummary {
+    fn to_json(self) -> Value {
+        let (from, to) = self.span_ns;
+        json!({
+            "step_s": self.step_s,
+            "files": self.files,
+            "rows": self.rows,
+            "bytes": self.bytes,
+            "from": format_time(from),
+            "to": format_time(to),
         })
     }
 }

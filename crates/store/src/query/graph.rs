@@ -77,7 +77,7 @@ const STEP_LENGTHS_S: [u64; 14] =
     [1, 5, 10, 30, 60, 300, 600, 1_800, 3_600, 7_200, 21_600, 43_200, 86_400, 604_800];
 
 /// A readable length that divides this time into about thirty steps.
-fn readable_step_ns(part: Window) -> u64 {
+pub(crate) fn readable_step_ns(part: Window) -> u64 {
     let wanted = part.to_ns.saturating_sub(part.from_ns) / SECOND_NS / STEPS;
     let fitting = STEP_LENGTHS_S.into_iter().find(|length| *length >= wanted);
     fitting.unwrap_or(wanted) * SECOND_NS
@@ -161,6 +161,7 @@ pub fn graph(
     lines: Lines<'_>,
     step_ns: Option<u64>,
 ) -> Result<Graph, StoreError> {
+    let step_ns = step_ns.or(view.step_ns);
     let Some(steps) = Steps::new(view.summary().span_ns, query.window, step_ns)? else {
         return Ok(Graph::empty(step_ns));
     };

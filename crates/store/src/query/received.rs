@@ -11,7 +11,7 @@ use thalweg_wire::MacAddr;
 
 use super::list::order;
 use super::{Graph, Key, KeyValue, Scanned, Series, Sums, Top, TopRow};
-use crate::dataset::{Skipped, Summary};
+use crate::dataset::{Rolled, RollupSummary, Skipped, Summary};
 use crate::error::StoreError;
 use crate::live::{LiveFacts, Writing};
 
@@ -106,6 +106,8 @@ impl Scanned {
     fn in_json(answer: &Object) -> Result<Self, StoreError> {
         let scanned = object(answer, "scanned")?;
         let of = |name| number(scanned, name);
+        // A router of an earlier version has no rollups.
+        let rolled = |name| of(name).unwrap_or(0);
         Ok(Self {
             files: of("files")?,
             row_groups_read: of("row_groups_read")?,
@@ -116,6 +118,11 @@ impl Scanned {
             skipped: Skipped::in_json(scanned)?,
             sampled: scanned.get("sampled").and_then(Value::as_bool).ok_or_else(|| missing("sampled"))?,
             sampling_unknown: of("sampling_unknown")?,
+            rolled: Rolled {
+                step_s: rolled("rollup_step_s"),
+                hours_coarse: rolled("hours_coarse"),
+                hours_missing: rolled("hours_missing"),
+            },
         })
     }
 
@@ -157,8 +164,30 @@ impl Summary {
             span_ns: (!is_empty)
                 .then(|| Ok::<_, StoreError>((time(answer, "from")?, time(answer, "to")?)))
                 .transpose()?,
+            rollups: RollupSummary::all_in_json(answer)?,
             skipped: Skipped::in_json(answer)?,
         })
+    }
+}
+
+impl RollupSummary {
+    /// None of a router of an earlier version.
+    fn all_in_json(answer: &Object) -> Result<Vec<Self>, StoreError> {
+        if !answer.contains_key("rollups") {
+            return Ok(Vec::new());
+        }
+        let read = |rollup: &Object| {
+            let of = |name| number(rollup, name);
+            let span_ns = (time(rollup, "from")?, time(rollup, "to")?);
+            Ok(Self {
+                step_s: of("step_s")?,
+                files: of("files")?,
+                rows: of("rows")?,
+                bytes: of("bytes")?,
+                span_ns,
+            })
+        };
+        objects(answer, "rollups")?.map(|rollup| read(rollup?)).collect()
     }
 }
 

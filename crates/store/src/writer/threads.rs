@@ -133,7 +133,7 @@ impl Shared {
         if !retention.makes_room {
             return false;
         }
-        match self.changes.make_room(retention.free_min) {
+        match self.changes.make_room(retention, (self.options.now_ns)(), &self.ages) {
             Ok(done) => {
                 self.note_upkeep(&done);
                 done.files_expired > 0
@@ -376,12 +376,17 @@ impl Shared {
         if joins {
             match self.changes.compact().and_then(|mut done| {
                 self.look_after_others(&mut done)?;
+                done.add(&self.sum_hours(&self.changes)?);
                 Ok(done)
             }) {
                 Ok(done) => self.note_upkeep(&done),
                 Err(error) => self.note_upkeep_failure(&error),
             }
         }
+    }
+
+    fn sum_hours(&self, changes: &Changes) -> Result<Upkeep, StoreError> {
+        changes.sum_hours(self.options.retention.rollups, (self.options.now_ns)(), Some(&self.ages))
     }
 
     /// Does the same in the folders of writers that have ended, for nobody else would.
@@ -404,6 +409,7 @@ impl Shared {
             let now_ns = (self.options.now_ns)();
             done.add(&changes.retain(self.options.retention, now_ns, Some(&self.ages))?);
             done.add(&changes.compact()?);
+            done.add(&self.sum_hours(&changes)?);
             lock.release(true)?;
         }
         Ok(())
@@ -443,9 +449,9 @@ impl Shared {
         drop(state);
         if tells {
             let root = self.changes.root.display();
-            self.options
-                .notify
-                .warn(&format!("files of {root} cannot be joined, removed or put into its table: {error}"));
+            self.options.notify.warn(&format!(
+                "files of {root} cannot be joined, summed, removed or put into its table: {error}"
+            ));
         }
     }
 }

@@ -58,36 +58,13 @@ pub(crate) enum FlowsAction {
     Import(FlowsImportArgs),
     /// Show the size and time range of the dataset, and files that are skipped
     Stats,
-    /// Merge small files, archive complete hours, and remove records beyond --keep, --keep-bytes and --keep-free
+    /// Merge small files, archive complete hours, remove records beyond --keep, --keep-bytes and --keep-free, and make rollups
     ///
     /// Only needed for a dataset that no program writes to. A writer merges files by itself, and removes records if it
     /// is configured to: a router with `keep`, `keep_bytes` and `keep_free` in `[flows]`, `thalweg probe --store` and
-    /// `thalweg flows import` with --keep, --keep-bytes and --keep-free.
+    /// `thalweg flows import` with --keep, --keep-bytes and --keep-free. With --keep-minutes and --keep-hours, records of
+    /// hours that have ended are summed, and the sums answer `top` and `graph` where records are gone.
     Compact(KeepArgs),
-    /// Sum the records of each hour that has ended into a rollup: a smaller dataset, to be kept for longer
-    ///
-    /// The sums are by source and destination (by choice), protocol, application, ASes, interfaces' numbers, exporter and
-    /// direction.
-    /// Ask it like any dataset: `thalweg flows --data DIR graph`. Run this again, before the records' retention ends: an
-    /// hour with late records is made again, one that has lost records keeps its rollup. A writer of the records may be
-    /// running. `thalweg flows --data DIR compact --keep 730d` removes old sums.
-    Rollup(FlowsRollupArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct FlowsRollupArgs {
-    /// Folder of the rollup, outside the dataset; it is made if it is not there
-    #[arg(long, value_name = "DIR")]
-    pub(crate) into: PathBuf,
-    /// Sum over this time, which divides an hour: 1m, 5m, 15m, 1h
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = seconds)]
-    pub(crate) step: u64,
-    /// Sum without addresses: far fewer rows
-    #[arg(long)]
-    pub(crate) without_hosts: bool,
-    /// The most rows of an hour; the smallest beyond it are summed without addresses and ASes
-    #[arg(long, value_name = "N", default_value_t = 500_000, value_parser = clap::value_parser!(u32).range(1..=16_000_000))]
-    pub(crate) rows: u32,
 }
 
 /// Which records.
@@ -114,6 +91,9 @@ pub(crate) struct FlowsWhichArgs {
     /// Print sampled packets and bytes as counted, not multiplied by the sampling interval
     #[arg(long)]
     pub(crate) raw: bool,
+    /// Ask records only, not the sums by minutes and hours (--keep-minutes, --keep-hours)
+    #[arg(long)]
+    pub(crate) no_rollups: bool,
     /// Count a flow that several exporters metered once: as the one did that saw most of it
     #[arg(long)]
     pub(crate) dedup: bool,

@@ -59,7 +59,7 @@ impl FlowsImportArgs {
         }
         if self.keep.need_a_dataset() && self.no_store {
             return Err(
-                "--keep, --keep-bytes, --keep-free, --iceberg and --archive need a dataset: leave out --no-store"
+                "--keep and other --keep-.., --iceberg and --archive need a dataset: leave out --no-store"
                     .to_owned(),
             );
         }

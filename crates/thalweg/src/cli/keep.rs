@@ -3,7 +3,7 @@
 use clap::Args;
 use thalweg_config::quantity;
 use thalweg_ports::s3::S3Address;
-use thalweg_store::Retention;
+use thalweg_store::{Retention, RollupRetention};
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct KeepArgs {
@@ -17,6 +17,12 @@ pub(crate) struct KeepArgs {
     /// three options, the oldest records are removed
     #[arg(long, value_name = "BYTES", value_parser = bytes, help_heading = "Retention")]
     keep_free: Option<u64>,
+    /// Sum records by minutes, and keep the sums for this long: 30d
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = "Retention")]
+    keep_minutes: Option<u64>,
+    /// Sum records by hours, and keep the sums for this long: 730d
+    #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = "Retention")]
+    keep_hours: Option<u64>,
     /// Keep the dataset as a table of Apache Iceberg, too; one that is there is always kept
     #[arg(long)]
     pub(crate) iceberg: bool,
@@ -27,13 +33,13 @@ pub(crate) struct KeepArgs {
 }
 
 impl KeepArgs {
-    /// Whether a dataset is needed.
+    /// Whether any option was given: then a dataset is needed.
     pub(crate) fn need_a_dataset(&self) -> bool {
-        self.are_given() || self.iceberg || self.archive.is_some()
+        let keeps_sums = self.keep_minutes.is_some() || self.keep_hours.is_some();
+        self.may_remove() || keeps_sums || self.iceberg || self.archive.is_some()
     }
 
-    /// Whether any option was given: then records may be removed.
-    fn are_given(&self) -> bool {
+    fn may_remove(&self) -> bool {
         self.keep.is_some() || self.keep_bytes.is_some() || self.keep_free.is_some()
     }
 
@@ -43,7 +49,8 @@ impl KeepArgs {
             age_max_s: self.keep,
             bytes_max: self.keep_bytes,
             free_min: self.keep_free,
-            makes_room: self.are_given(),
+            makes_room: self.may_remove(),
+            rollups: RollupRetention { minutes_s: self.keep_minutes, hours_s: self.keep_hours },
         }
     }
 }

@@ -9,7 +9,7 @@ use thalweg_exec::ModelKind;
 use thalweg_flow::alarm::WebhookTarget;
 use thalweg_flow::application::Labeling;
 use thalweg_flow::parse::ParseOptions;
-use thalweg_flow::{Bytes, KeyFields, MeterOptions, NameOptions, Sampling};
+use thalweg_flow::{Bytes, KeyFields, MeterOptions, NameOptions, PacketSampling, Sampling};
 use thalweg_probe::{
     AlarmOptions, Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, ProbeOptions, SflowOptions,
     Shape, Spool, TlsOptions,
@@ -124,12 +124,12 @@ pub(crate) struct ProbeArgs {
     #[arg(long, value_name = "N", requires = "export", default_value = "1", help_heading = "Export")]
     pub(crate) export_domain: u32,
     /// Sample one packet in N for collectors of sFlow, at random
-    #[arg(long, value_name = "N", requires = "export", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..=100_000_000),
+    #[arg(long, value_name = "N", requires = "export", default_value = "1000", value_parser = clap::value_parser!(u32).range(1..=i64::from(PacketSampling::RATE_MAX)),
           help_heading = "Export")]
     pub(crate) sflow_sampling: u32,
     /// The most bytes of a packet in its sFlow sample
     #[arg(long, value_name = "BYTES", requires = "export", default_value = "128",
-          value_parser = clap::value_parser!(u16).range(14..=i64::from(SflowOptions::HEADER_BYTES_MAX)), help_heading = "Export")]
+          value_parser = clap::value_parser!(u16).range(i64::from(PacketSampling::HEADER_BYTES_MIN)..=i64::from(PacketSampling::HEADER_BYTES_MAX)), help_heading = "Export")]
     pub(crate) sflow_header: u16,
     /// Address by which collectors of sFlow know this probe [default: the one from which the first of them is reached]
     #[arg(long, value_name = "ADDRESS", requires = "export", help_heading = "Export")]
@@ -298,7 +298,7 @@ impl ProbeArgs {
         }
         if self.keep.need_a_dataset() && self.store.is_none() {
             return Err(
-                "--keep, --keep-bytes, --keep-free, --iceberg and --archive need a dataset: add --store DIR"
+                "--keep and other --keep-.., --iceberg and --archive need a dataset: add --store DIR"
                     .to_owned(),
             );
         }
@@ -397,8 +397,7 @@ impl ProbeArgs {
             datagrams_per_s_max: self.export_rate,
             one_by_one: self.no_gso,
             sflow: SflowOptions {
-                rate: self.sflow_sampling,
-                header_bytes: self.sflow_header,
+                sampling: PacketSampling { rate: self.sflow_sampling, header_bytes: self.sflow_header },
                 agent: self.sflow_agent,
             },
         }

@@ -11,7 +11,7 @@ use thalweg_store::live::Writing;
 use thalweg_store::query::clickhouse::Table;
 use thalweg_store::query::received::{self, Object};
 use thalweg_store::query::{Graph, Key, Lines, Metric, Query, Scanned, Top, graph, list, reversed, top};
-use thalweg_store::{StoreError, Summary, View, Window};
+use thalweg_store::{Filter, Needs, Step, StoreError, Summary, View, Window};
 use thalweg_text::calendar::{SECOND_NS, format_time};
 use thalweg_text::units::counted;
 
@@ -58,7 +58,7 @@ impl<'a> Answerer<'a> {
         let query = query(which)?;
         match self {
             Self::Datasets(args) => {
-                let (query, view, writing) = records(args, which, query)?;
+                let (query, view, writing) = records(args, question, query, Step::None)?;
                 Ok((top(&view, &query, keys, by, count).map_err(failed)?, writing))
             }
             Self::Router(server) => {
@@ -84,7 +84,7 @@ impl<'a> Answerer<'a> {
         let (query, lines) = (query(which)?, Lines::Largest(count));
         match self {
             Self::Datasets(args) => {
-                let (query, view, writing) = records(args, which, query)?;
+                let (query, view, writing) = records(args, question, query, Step::Of(step_ns))?;
                 let answer = graph(&view, &query, keys, by, lines, step_ns).map_err(failed)?;
                 let below = both.then(|| reversed(&view, &query, keys, by, &answer));
                 Ok((answer, below.transpose().map_err(failed)?, writing))
@@ -117,7 +117,7 @@ impl<'a> Answerer<'a> {
         let query = query(which)?;
         let records = match self {
             Self::Datasets(args) => {
-                let (query, view, writing) = records(args, which, query)?;
+                let (query, view, writing) = records(args, question, query, Step::Records)?;
                 let (records, scanned) = list(&view, &query, count).map_err(failed)?;
                 return Ok((records, scanned, writing));
             }
@@ -145,8 +145,12 @@ impl<'a> Answerer<'a> {
     pub(super) fn summary(&self) -> Result<(Summary, Vec<Writing>), Failure> {
         let summary = match self {
             Self::Datasets(args) => {
-                let (view, writing) = writer::view(args, Window::ALL)?;
-                return Ok((view.summary(), writing));
+                let all = Query::new(Window::ALL, Filter::default());
+                let needs = Needs { query: &all, keys: &[], step: Step::Records, live: true, rollups: false };
+                let (view, writing) = writer::view(args, &needs)?;
+                let mut summary = view.summary();
+                writer::open(args)?.add_rollups(&mut summary).map_err(failed)?;
+                return Ok((summary, writing));
             }
             Self::Router(server) => Summary::from_json(&document(server, "stats", &[])?),
             Self::ClickHouse { server, table } => {
@@ -158,7 +162,10 @@ impl<'a> Answerer<'a> {
 
     /// After an empty answer, reports the time span of existing records to standard error.
     pub(super) fn report_empty(&self) -> Result<(), Failure> {
-        let text = match self.summary()?.0.span_ns {
+        let summary = self.summary()?.0;
+        let sums = summary.rollups.iter().map(|rollup| rollup.span_ns);
+        let span_ns = summary.span_ns.into_iter().chain(sums);
+        let text = match span_ns.reduce(|all, span| (all.0.min(span.0), all.1.max(span.1))) {
             None => "note: no flows match: the dataset is empty".to_owned(),
             Some((from, to)) => format!(
                 "note: no flows match; the data begins at {} and ends at {}",
@@ -174,12 +181,18 @@ impl<'a> Answerer<'a> {
 /// The records of a query, and the query as it is asked of them.
 fn records(
     args: &FlowsArgs,
-    which: &FlowsWhichArgs,
+    question: &Question<'_>,
     query: Query,
+    step: Step,
 ) -> Result<(Query, View, Vec<Writing>), Failure> {
-    let (view, writing) = writer::view(args, query.window)?;
+    let which = question.which;
+    // Sums do not tell flows apart.
+    let step = if which.dedup { Step::Records } else { step };
+    let rollups = !which.no_rollups;
     let threads = which.threads.map_or_else(|| writer::threads(args, query.threads), usize::from);
     let query = Query { threads, ..query };
+    let needs = Needs { query: &query, keys: question.keys, step, live: true, rollups };
+    let (view, writing) = writer::view(args, &needs)?;
     if !which.dedup {
         return Ok((query, view, writing));
     }
@@ -218,7 +231,7 @@ fn parameters(question: &Question<'_>) -> Vec<(&'static str, String)> {
     parameters.extend(which.last.map(|span| ("last", seconds(span))));
     parameters.extend(which.from.map(|time| ("from", format_time(time))));
     parameters.extend(which.to.map(|time| ("to", format_time(time))));
-    let flags = [("raw", which.raw), ("dedup", which.dedup)];
+    let flags = [("raw", which.raw), ("dedup", which.dedup), ("no_rollups", which.no_rollups)];
     parameters
         .extend(flags.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| (name, "1".to_owned())));
     parameters

@@ -9,7 +9,7 @@ use thalweg_ports::s3::S3Address;
 use thalweg_probe::open_archive;
 use thalweg_store::live::{Followed, Writing};
 use thalweg_store::query::{Query, list};
-use thalweg_store::{Dataset, View, Window};
+use thalweg_store::{Dataset, Needs, View};
 use thalweg_text::units::counted;
 
 use super::failed;
@@ -26,14 +26,9 @@ pub(super) fn threads(args: &FlowsArgs, threads: usize) -> usize {
     if waits { threads.max(ARCHIVE_THREADS) } else { threads }
 }
 
-/// The records of a window: those in files and, unless excluded, those that are not on disk yet.
-pub(super) fn view(args: &FlowsArgs, window: Window) -> Result<(View, Vec<Writing>), Failure> {
-    let dataset = open(args)?;
-    let view = match args.no_live {
-        true => dataset.view(window).map(|view| (view, Vec::new())),
-        false => dataset.live_view(window),
-    };
-    view.map_err(failed)
+/// What answers a question: records in files, sums of them and, unless excluded, records that are not on disk yet.
+pub(super) fn view(args: &FlowsArgs, needs: &Needs<'_>) -> Result<(View, Vec<Writing>), Failure> {
+    open(args)?.view_for(&Needs { live: !args.no_live, ..*needs }).map_err(failed)
 }
 
 /// The queried datasets, which must be some, as one.

@@ -77,8 +77,8 @@ fn routers(args: &LabBulkArgs) -> Result<Vec<Router>, Failure> {
             RouterArg::Thalweg => {
                 for (driver, model) in args.router.shapes(&DRIVERS, &["run-to-completion"])? {
                     let thalweg = Thalweg::new(&program, driver, model, &args.run.output("lab-bulk"));
-                    // The mode that offload takes on virtual links gets no merged segments.
-                    let single_frames = driver.contains('+');
+                    // The mode that AF_XDP's offload takes on virtual links gets no merged segments.
+                    let single_frames = driver == "af_xdp+offload";
                     routers.push(Router { subject: Box::new(thalweg), single_frames });
                 }
             }

@@ -130,8 +130,9 @@ fn records_tell_of_nat_routes_bgp_and_drops() {
         let alarms = router.one("alarms")["alarms"].take();
         (alarms["blackholes"].is_null() && !heard().contains("203.0.113.5/32")).then_some(())
     });
+    // To a host that does not become a blackhole again: that route would have no AS.
     for _ in 0..7 {
-        client.send_to(&[3; 20], (BEYOND, 9)).expect("sent");
+        client.send_to(&[3; 20], (OUTSIDE.v4, 9)).expect("sent");
     }
     eventually("the access list has denied all", || {
         let counters = router.one("counters");

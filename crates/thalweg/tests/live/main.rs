@@ -36,6 +36,7 @@ mod questions;
 mod queues;
 mod reload;
 mod rights;
+mod sflow;
 mod site;
 mod soak;
 mod standby;

@@ -10,9 +10,13 @@ use thalweg_testdata::uninterrupted;
 
 /// A configuration where every port may have flows in the kernel.
 pub(crate) fn config(more: &str) -> String {
+    config_by("af_xdp", more)
+}
+
+fn config_by(driver: &str, more: &str) -> String {
     let port = |host: Host| {
         format!(
-            "[ports.{0}]\ninterface = \"{0}\"\ndriver = \"af_xdp\"\noffload = true\n{more}\n\
+            "[ports.{0}]\ninterface = \"{0}\"\ndriver = \"{driver}\"\noffload = true\n{more}\n\
              addresses = [\"{1}/24\", \"{2}/64\"]\n\n",
             host.port, host.gateway_v4, host.gateway_v6
         )
@@ -47,14 +51,39 @@ pub(crate) fn socket(site: &Site, namespace: &str, address: &str) -> UdpSocket {
 
 #[test]
 fn flows_in_the_kernel() {
+    in_the_kernel("af_xdp", "", "af_xdp generic copy, offload");
+}
+
+/// Merged frames too: no host has its offloads off.
+#[test]
+fn flows_behind_packet_sockets() {
+    in_the_kernel("af_packet", "", "af_packet, offload");
+    in_the_kernel("af_packet", "queues = 2", "af_packet 2 queues, offload");
+}
+
+/// Programs here leave checksums to hardware unless `ethtool` turns that off; a translated packet then goes to the
+/// router, except by AF_PACKET.
+fn leaves_checksums(driver: &str, site: &Site) -> bool {
+    if driver == "af_packet" {
+        return false;
+    }
+    if has("ethtool") {
+        for host in [OFFICE, GUEST, OUTSIDE] {
+            site.said(&site.namespace(host), "ethtool", &["-K", "eth0", "tx", "off"]);
+        }
+    }
+    !has("ethtool")
+}
+
+fn in_the_kernel(driver: &str, more: &str, mode: &str) {
     let Some(site) = Site::new() else { return };
-    let mut router = site.run(&config(""), &[]);
+    let mut router = site.run(&config_by(driver, more), &[]);
     let (office, guest, outside) = (site.namespace(OFFICE), site.namespace(GUEST), site.namespace(OUTSIDE));
     for (from, to) in [(OFFICE, OUTSIDE.v4), (GUEST, OUTSIDE.v4), (GUEST, OFFICE.v4)] {
         eventually(to, || site.pings(from, to).then_some(()));
     }
     let ports = router.show(&["ports"]).expect("the router answers");
-    assert!(ports.iter().all(|port| port["mode"] == "af_xdp generic copy, offload"), "{ports:?}");
+    assert!(ports.iter().all(|port| port["mode"] == mode), "{ports:?}");
 
     // Nothing is translated between two inside networks.
     let (client, server) = (socket(&site, &guest, "0.0.0.0:0"), socket(&site, &office, "10.1.0.2:7"));
@@ -68,17 +97,11 @@ fn flows_in_the_kernel() {
     let without_nat = offloaded(&router);
     assert!(without_nat - before > 600, "{} of 1000 packets of IPv6", without_nat - before);
 
-    // Through NAT. Local senders leave checksums to hardware unless `ethtool` turns that off; such packets go to
-    // the router.
-    let has_ethtool = has("ethtool");
-    if has_ethtool {
-        for namespace in [&office, &guest, &outside] {
-            site.said(namespace, "ethtool", &["-K", "eth0", "tx", "off"]);
-        }
-    }
+    // Through NAT.
+    let go_up = leaves_checksums(driver, &site);
     let (client, server) = (socket(&site, &guest, "0.0.0.0:0"), socket(&site, &outside, "198.51.100.2:7"));
     converse(&client, &server, "198.51.100.2:7", 500);
-    if has_ethtool {
+    if !go_up {
         let with_nat = offloaded(&router) - without_nat;
         assert!(with_nat > 600, "{with_nat} of 1000 translated packets were forwarded by the kernel");
     }
@@ -91,6 +114,7 @@ fn flows_in_the_kernel() {
     converse(&client, &server, "198.51.100.2:7", 100);
 
     if has("iperf3") {
+        let before = offloaded(&router);
         let _server = site.start(&outside, "iperf3", &["-s", "-1"]);
         let sent = eventually("iperf3 listens", || {
             let output = site.output(&office, "iperf3", &["-c", OUTSIDE.v4, "-n", "20M", "-J"]);
@@ -98,6 +122,9 @@ fn flows_in_the_kernel() {
             json["end"]["sum_sent"]["bytes"].as_u64()
         });
         assert!(sent >= 20_000_000, "{sent}");
+        // Counted as on the wire, merged or not.
+        let forwarded = offloaded(&router) - before;
+        assert!(go_up || forwarded > 10_000, "{forwarded} packets");
     }
     let counters = router.counters_add_up();
     assert!(counters["offloaded"].as_u64() < counters["received"].as_u64(), "{counters}");
@@ -152,21 +179,25 @@ fn flows_in_drivers() {
 /// another public address.
 #[test]
 fn flows_in_the_kernel_follow_a_reload() {
+    follow_a_reload("af_xdp");
+}
+
+#[test]
+fn flows_behind_packet_sockets_follow_a_reload() {
+    follow_a_reload("af_packet");
+}
+
+fn follow_a_reload(driver: &str) {
     let Some(site) = Site::new() else { return };
     let (office, guest, outside) = (site.namespace(OFFICE), site.namespace(GUEST), site.namespace(OUTSIDE));
     site.ip(&outside, "addr add 198.51.100.3/24 dev eth0");
     site.ip(&outside, "addr add 203.0.113.1/32 dev lo");
     let route = |via: &str| format!("\n[[routes]]\nprefix = \"203.0.113.0/24\"\nvia = \"{via}\"\n");
-    let first = config("") + &route(OUTSIDE.v4);
+    let first = config_by(driver, "") + &route(OUTSIDE.v4);
     let mut router = site.run(&first, &[]);
     eventually("guests are reachable", || site.pings(GUEST, OFFICE.v4).then_some(()));
     eventually("the server is there", || site.pings(GUEST, "203.0.113.1").then_some(()));
-    for namespace in [&office, &guest, &outside] {
-        if has("ethtool") {
-            // Local senders must complete checksums, otherwise translated packets stay out of the kernel.
-            site.said(namespace, "ethtool", &["-K", "eth0", "tx", "off"]);
-        }
-    }
+    let translated = !leaves_checksums(driver, &site);
     let inside = (socket(&site, &guest, "0.0.0.0:0"), socket(&site, &office, "10.1.0.2:7"));
     let beyond = (socket(&site, &guest, "0.0.0.0:0"), socket(&site, &outside, "203.0.113.1:7"));
     let is_in_the_kernel = |(client, server): &(UdpSocket, UdpSocket), to: &str| {
@@ -176,7 +207,6 @@ fn flows_in_the_kernel_follow_a_reload() {
             (offloaded(&router) >= before + 30).then_some(())
         });
     };
-    let translated = has("ethtool");
     let all_pass = || {
         is_in_the_kernel(&inside, "10.1.0.2:7");
         match translated {
@@ -224,7 +254,7 @@ fn flows_in_the_kernel_follow_a_reload() {
         site.said(&outside, "sysctl", &["-q", &format!("net.ipv4.conf.{sysctl}.arp_ignore=1")]);
         site.said(&outside, "sysctl", &["-q", &format!("net.ipv4.conf.{sysctl}.rp_filter=0")]);
     }
-    let moved = config("") + &route("198.51.100.3");
+    let moved = config_by(driver, "") + &route("198.51.100.3");
     router.reload(&moved).expect("the reload succeeds");
     eventually("the other gateway is resolved", || {
         let neighbors = router.show(&["neighbors"])?;

@@ -133,7 +133,8 @@ fn a_router_without_bgp_answers_every_question() {
     eventually("it says that the port is down", || {
         let status = router.one("status");
         let problem = status["problems"].as_array()?.first()?.as_str()?.to_owned();
-        (status["ports"]["down"] == 1 && problem.contains("port guest is down")).then_some(())
+        (status["ports"]["down"] == 1 && problem.contains("port guest is down: interface guest has no link"))
+            .then_some(())
     });
     assert_eq!(router.one("version")["router"], env!("CARGO_PKG_VERSION"));
     assert!(router.one("config")["text"].as_str().is_some_and(|text| text.contains("203.0.113.0/25")));

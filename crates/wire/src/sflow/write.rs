@@ -4,7 +4,7 @@
 //! fit only this one. A sample carries the raw packet header, the VLAN and the route, if it has them.
 //! Missing: gateway data, counter samples; VLAN priorities are those in the packet header.
 
-use super::{FlowSample, Interface, Router};
+use super::{FlowSample, INTERNAL, Interface, Router};
 use std::net::IpAddr;
 
 /// Below Ethernet's MTU with room for tunnels, as other agents send.
@@ -14,7 +14,7 @@ pub const DATAGRAM_BYTES_MAX: usize = 1400;
 const FCS_BYTES: u32 = 4;
 
 /// What a flow sample says of the place that took it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Source {
     /// Number of the interface (`ifIndex`).
     pub interface: u32,
@@ -114,12 +114,15 @@ fn put_sample(bytes: &mut Vec<u8>, source: &Source, sample: &FlowSample<'_>) {
             &match place {
                 Interface::Unknown => [0, 0],
                 Interface::Number(number) => [0, number],
-                Interface::Dropped => [1, 0],
+                Interface::Itself => [0, INTERNAL],
+                Interface::Dropped(reason) => [1, reason],
                 Interface::Several(count) => [2, count],
             },
         );
     }
-    let records = [sample.header.is_some(), sample.vlan.is_some(), sample.router.is_some()];
+    let vlans = [sample.vlan, sample.vlan_out];
+    let has_vlans = vlans != [None, None];
+    let records = [sample.header.is_some(), has_vlans, sample.router.is_some()];
     put(bytes, &[records.into_iter().map(u32::from).sum()]);
     if let Some(header) = sample.header {
         put_opaque(bytes, 1, |bytes| {
@@ -130,8 +133,9 @@ fn put_sample(bytes: &mut Vec<u8>, source: &Source, sample: &FlowSample<'_>) {
             bytes.resize(bytes.len() + header.start.len().wrapping_neg() % 4, 0);
         });
     }
-    if let Some(vlan) = sample.vlan {
-        put_opaque(bytes, 1001, |bytes| put(bytes, &[vlan, 0, vlan, 0]));
+    if has_vlans {
+        let [from, to] = vlans.map(Option::unwrap_or_default);
+        put_opaque(bytes, 1001, |bytes| put(bytes, &[from, 0, to, 0]));
     }
     if let Some(Router { next_hop, src_prefix_length, dst_prefix_length }) = sample.router {
         put_opaque(bytes, 1002, |bytes| {
@@ -155,6 +159,7 @@ mod tests {
             output: Interface::Several(3),
             header: Some(Header { protocol: 1, bytes: 1514, start }),
             vlan: Some(7),
+            vlan_out: Some(8),
             router: Some(Router {
                 next_hop: "2001:db8::1".parse().unwrap(),
                 src_prefix_length: 32,
@@ -190,12 +195,14 @@ mod tests {
     fn a_sample_has_the_words_of_the_specification() {
         let mut writer = Writer::new("192.0.2.1".parse().unwrap(), 7);
         let header = Some(Header { protocol: 1, bytes: 60, start: &[0xaa; 5] });
-        let dropped = FlowSample { rate: 512, output: Interface::Dropped, header, ..FlowSample::default() };
+        let dropped =
+            FlowSample { rate: 512, output: Interface::Dropped(258), header, ..FlowSample::default() };
         assert!(writer.push(&SOURCE, &dropped));
-        let words: Vec<u32> = [5, 1, 0xc000_0201, 7, 1, 1000, 1, 3, 76, 9, 0, 3, 512, 9000, 2, 0, 0, 1, 0, 1]
-            .into_iter()
-            .chain([1, 24, 1, 64, 4, 5, 0xaaaa_aaaa, 0xaa00_0000])
-            .collect();
+        let words: Vec<u32> =
+            [5, 1, 0xc000_0201, 7, 1, 1000, 1, 3, 76, 9, 0, 3, 512, 9000, 2, 0, 0, 1, 258, 1]
+                .into_iter()
+                .chain([1, 24, 1, 64, 4, 5, 0xaaaa_aaaa, 0xaa00_0000])
+                .collect();
         let expected: Vec<u8> = words.into_iter().flat_map(u32::to_be_bytes).collect();
         assert_eq!(writer.take(1000).unwrap(), expected);
     }

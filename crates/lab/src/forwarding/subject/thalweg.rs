@@ -25,8 +25,8 @@ use std::process::Child;
 
 /// Its name in results.
 pub const NAME: &str = "thalweg";
-/// Ways to the interfaces. `af_xdp+offload` leaves known flows to the kernel's XDP program.
-pub const DRIVERS: [&str; 3] = ["af_packet", "af_xdp", "af_xdp+offload"];
+/// Ways to the interfaces. `+offload` leaves known flows to a program in the kernel.
+pub const DRIVERS: [&str; 4] = ["af_packet", "af_xdp", "af_packet+offload", "af_xdp+offload"];
 /// The ends of drivers' names, and what they add to a port's configuration.
 const MODES: [(&str, &str); 2] = [("+offload", "offload = true\n"), ("+generic", "xdp_mode = \"generic\"\n")];
 /// Execution models that run on live ports.

@@ -33,7 +33,7 @@ impl Kernel {
             return Ok(None);
         }
         let links = Links::open().map_err(LiveError::call(device, "socket"))?;
-        let (exclusive, why_shared) = match Exclusive::attach(facts.interface) {
+        let (exclusive, why_shared) = match Exclusive::attach(facts.interface, None) {
             Ok(exclusive) => (Some(exclusive), None),
             Err(error) => (None, Some(format!("the host's stack still receives its packets: {error}"))),
         };

@@ -126,8 +126,9 @@ impl PacketRx {
         self.count_missed();
         let mut attached = self.shared.lock();
         if attached.index != facts.index {
-            let exclusive = self.shared.exclusive.then(|| Exclusive::attach(facts.index).ok()).flatten();
-            *attached = Attached { index: facts.index, _exclusive: exclusive, fanout: None };
+            let offload = self.shared.offload.as_deref();
+            let taken = self.shared.exclusive.then(|| Exclusive::attach(facts.index, offload).ok()).flatten();
+            *attached = Attached { index: facts.index, exclusive: taken, fanout: None };
         }
         let made = self.shared.attach(&mut attached, facts.mtu, self.ring_frames, self.fanout);
         (self.socket, self.ring) = made.map_err(|error| match error {
@@ -162,6 +163,10 @@ impl PacketRx {
         if let Ok(8) = socket_option::get(fd, libc::SOL_PACKET, option, &mut value) {
             let [_, _, _, _, a, b, c, d] = value;
             self.intake.counters.missed += u64::from(u32::from_ne_bytes([a, b, c, d]));
+        }
+        if let Some(lost) = self.shared.offload.as_ref().and_then(|offload| offload.lost().ok()) {
+            let before = self.shared.lost_before.fetch_max(lost, Ordering::Relaxed);
+            self.intake.counters.missed += lost.saturating_sub(before);
         }
     }
 
@@ -344,7 +349,7 @@ impl PortRx for PacketRx {
         if self.shared.follows
             && let Ok(facts) = self.links.read(&self.shared.interface)
         {
-            self.shared.mac.store(facts.mac.to_u64(), Ordering::Relaxed);
+            self.shared.set_mac(facts.mac);
         }
         self.intake.counters
     }
@@ -353,6 +358,15 @@ impl PortRx for PacketRx {
 impl Shared {
     pub(super) fn lock(&self) -> MutexGuard<'_, Attached> {
         self.attached.lock()
+    }
+
+    /// Sets the port's address.
+    pub(super) fn set_mac(&self, mac: MacAddr) {
+        let before = self.mac.swap(mac.to_u64(), Ordering::Relaxed);
+        if let Some(offload) = self.offload.as_ref().filter(|_| before != mac.to_u64()) {
+            // If this fails, frames to the new address go through the router: slower, not wrong.
+            let _ = offload.set_mac(mac);
+        }
     }
 
     /// Whether the frame is for this port: sent to its address or a group.
@@ -385,6 +399,9 @@ impl Shared {
         socket_option::set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, queue)
             .or_else(|_| socket_option::set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, queue))
             .map_err(LiveError::call(name, "setsockopt(SO_RCVBUF)"))?;
+        if let Some(exclusive) = &attached.exclusive {
+            exclusive.guard(fd).map_err(LiveError::call(name, "setsockopt(SO_ATTACH_BPF)"))?;
+        }
         let ring = Ring::map(fd, mtu as usize + ETHERNET + 2 * TAG, ring_frames)
             .map_err(LiveError::call(name, "setsockopt(PACKET_RX_RING)"))?;
         system::bind_packet(fd, libc::ETH_P_ALL as u16, attached.index)

@@ -91,6 +91,9 @@ instructions! {
         MOVE_REGISTER_32 = 0xbc: copy_32(to: Register, from: Register) => to, from, 0;
         ADD = 0x07: add(to: Register, value: i32) => to, R0, value;
         ADD_REGISTER = 0x0f: add_register(to: Register, value: Register) => to, value, 0;
+        SUBTRACT_REGISTER = 0x1f: subtract_register(to: Register, value: Register) => to, value, 0;
+        MULTIPLY_REGISTER = 0x2f: multiply_register(to: Register, value: Register) => to, value, 0;
+        DIVIDE_REGISTER = 0x3f: divide_register(to: Register, value: Register) => to, value, 0;
         AND = 0x57: and(to: Register, mask: i32) => to, R0, mask;
         XOR = 0xa7: xor(to: Register, mask: i32) => to, R0, mask;
         SHIFT_RIGHT = 0x77: shift_right(to: Register, bits: i32) => to, R0, bits;
@@ -117,20 +120,45 @@ instructions! {
 pub(super) mod helper {
     /// Arguments: map, key. Returns the value's address, or zero.
     pub(in super::super) const MAP_LOOK_UP: i32 = 1;
+    /// Arguments: context, the checksum's offset, 0, the difference of the sum, flags. Pointers into the frame end.
+    pub(in super::super) const REPLACE_CHECKSUM: i32 = 11;
     /// Arguments: interface, flags.
     pub(in super::super) const REDIRECT: i32 = 23;
+    /// Arguments: context, offset, where to, how many bytes. Returns 0, or an error.
+    pub(in super::super) const LOAD_BYTES: i32 = 26;
+    /// Arguments: context, how many bytes must lie in one piece. Pointers into the frame end.
+    pub(in super::super) const PULL: i32 = 39;
     /// Arguments: map, key, what to do if there is no entry.
     pub(in super::super) const REDIRECT_MAP: i32 = 51;
+
+    /// Of [`REPLACE_CHECKSUM`]: the difference is of the pseudo header, which an unfinished checksum holds.
+    pub(in super::super) const PSEUDO_HEADER: i32 = 1 << 4;
+    /// Of [`REPLACE_CHECKSUM`]: zero stands for no checksum, as in UDP.
+    pub(in super::super) const ZERO_IS_NONE: i32 = 1 << 5;
 }
 
-/// The result of a program that lets the kernel's stack take the frame.
+/// The result of an XDP program that lets the kernel's stack take the frame.
 pub(super) const XDP_PASS: i32 = 2;
+/// The result of a program at the ingress that drops the frame.
+pub(super) const INGRESS_DROP: i32 = 2;
+/// The result of a filter whose socket gets the whole frame; 0 is the other.
+pub(super) const FILTER_ACCEPT: i32 = -1;
 
 /// Offsets in `struct xdp_md`.
 pub(super) mod context {
     pub(in super::super) const DATA: i16 = 0;
     pub(in super::super) const DATA_END: i16 = 4;
     pub(in super::super) const QUEUE: i16 = 16;
+}
+
+/// Offsets in `struct __sk_buff`, the context of filters and programs at the ingress.
+pub(super) mod buffer {
+    pub(in super::super) const LENGTH: i16 = 0;
+    pub(in super::super) const HAS_TAG: i16 = 20;
+    pub(in super::super) const DATA: i16 = 76;
+    pub(in super::super) const DATA_END: i16 = 80;
+    /// Payload of each packet of a merged frame, else 0.
+    pub(in super::super) const SEGMENT_BYTES: i16 = 176;
 }
 
 #[derive(Default)]

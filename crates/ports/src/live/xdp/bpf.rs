@@ -10,11 +10,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use super::assembler::Register::R0;
-use super::assembler::{Assembler, Slot};
-
-/// The name of our programs, as `bpftool` and `ip -details link` show it.
-pub(super) const PROGRAM_NAME: &str = "thalweg_xdp";
+use super::assembler::Slot;
 
 // Commands and constants of linux/bpf.h and linux/if_link.h.
 const MAP_CREATE: libc::c_int = 0;
@@ -31,17 +27,21 @@ const F_XDP_HAS_FRAGS: u32 = 1 << 5;
 const XDP_FLAGS_SKB_MODE: u32 = 1 << 1;
 const XDP_FLAGS_DRV_MODE: u32 = 1 << 2;
 
-/// Where the kernel runs a program: the program's type, and that of its links.
+/// Where the kernel runs a program: the program's type, that of its links, and the name of our program there, as
+/// `bpftool` and `ip -details link` show it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hook {
     program_type: u32,
     link_type: u32,
+    pub(super) name: &'static str,
 }
 
 /// In the driver, or generically behind it.
-pub(super) const XDP: Hook = Hook { program_type: 6, link_type: 37 };
+pub(super) const XDP: Hook = Hook { program_type: 6, link_type: 37, name: "thalweg_xdp" };
 /// Traffic control at the interface's ingress, behind its packet sockets (tcx, Linux 6.6).
-const INGRESS: Hook = Hook { program_type: 3, link_type: 46 };
+pub(super) const INGRESS: Hook = Hook { program_type: 3, link_type: 46, name: "thalweg_ingress" };
+/// In front of a socket's queue.
+pub(super) const FILTER: Hook = Hook { program_type: 1, link_type: 0, name: "thalweg_filter" };
 
 /// How many links of the system are searched for the one on an interface.
 const LINKS_MAX: usize = 10_000;
@@ -253,7 +253,7 @@ impl Program {
             log_buf: if log.is_empty() { 0 } else { log.as_mut_ptr().expose_provenance() as u64 },
             kern_version: 0,
             prog_flags: if fragments { F_XDP_HAS_FRAGS } else { 0 },
-            prog_name: name(PROGRAM_NAME),
+            prog_name: name(hook.name),
             prog_ifindex: 0,
             expected_attach_type: hook.link_type,
         };
@@ -262,13 +262,17 @@ impl Program {
         unsafe { bpf(PROG_LOAD, &mut attributes).map(|program| Self(owned(program))) }
     }
 
+    pub(super) fn descriptor(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
     /// Attaches the program to the interface, in the driver (`native`) or generically behind it.
     pub(super) fn attach(&self, interface: u32, native: bool) -> io::Result<Link> {
         let flags = if native { XDP_FLAGS_DRV_MODE } else { XDP_FLAGS_SKB_MODE };
         self.link(interface, XDP, flags)
     }
 
-    fn link(&self, interface: u32, hook: Hook, flags: u32) -> io::Result<Link> {
+    pub(super) fn link(&self, interface: u32, hook: Hook, flags: u32) -> io::Result<Link> {
         let mut attributes = [self.0.as_raw_fd() as u32, interface, hook.link_type, flags];
         // SAFETY: the command's member; no pointers. It returns a new descriptor.
         unsafe { bpf(LINK_CREATE, &mut attributes).map(|link| Link(owned(link))) }
@@ -342,14 +346,4 @@ pub(super) fn link_of(interface: u32, program: u32) -> Option<u32> {
         }
     }
     None
-}
-
-/// Attaches a program that drops every packet to the ingress of an interface, behind its packet sockets (tcx). It
-/// stays as long as the link.
-pub(in crate::live) fn drop_at_ingress(interface: u32) -> io::Result<Link> {
-    const TC_ACT_SHOT: i32 = 2;
-    let mut program = Assembler::default();
-    program.set(R0, TC_ACT_SHOT);
-    program.exit();
-    Program::load(INGRESS, &program.finish(), false)?.link(interface, INGRESS, 0)
 }

@@ -1,9 +1,10 @@
 //! Flows that the kernel forwards for us.
 //!
 //! A packet that goes up to a program and down again pays for two crossings and a new socket buffer, and on links
-//! without hardware those cost more than all work of a router. So the router decides about a flow once, and the XDP
-//! program does the same to the flow's next packets where they arrive: it looks the flow up, rewrites what the
-//! router would have rewritten, and redirects the frame to its egress port.
+//! without hardware those cost more than all work of a router. So the router decides about a flow once, and a program in
+//! the kernel does the same to the flow's next packets where they arrive: it looks the flow up, rewrites what the
+//! router would have rewritten, and redirects the frame to its egress port. By AF_XDP it is the port's XDP program; by
+//! AF_PACKET two programs share the work (`ingress.rs`).
 //!
 //! ```text
 //!                    ┌─ a flow with a valid lease ──> rewrite ──> count ──> out by the other port
@@ -44,16 +45,19 @@ use super::bpf::{Map, MapKind};
 
 mod emit;
 mod flow;
+mod ingress;
 
 pub(super) use emit::forward;
 pub use flow::{Egress, FlowAction, FlowKey};
 use flow::{KEY_V4_BYTES, KEY_V6_BYTES, VALUE_V4_BYTES, VALUE_V6_BYTES};
+pub(super) use ingress::{filter, ingress};
 use thalweg_wire::MacAddr;
 
 /// `state`: generation, epoch, the port's address.
 const STATE_BYTES: u32 = 16;
 /// `counts`: packets, bytes.
 const COUNT_BYTES: u32 = 16;
+const NOTE_BYTES: u32 = 8;
 
 /// The sizes of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,11 +70,15 @@ pub struct OffloadOptions {
 
 /// Descriptors of the maps that the program uses.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct OffloadMaps {
+pub(in crate::live) struct OffloadMaps {
     pub(super) flows_v4: i32,
     pub(super) flows_v6: i32,
     pub(super) state: i32,
     pub(super) counts: i32,
+    /// Of `counts`: frames that the ingress had to drop.
+    pub(super) lost_at: i32,
+    /// What the filter has decided about the present frame, by processor.
+    pub(super) notes: i32,
     /// Frames with an unfinished checksum must not be redirected at all.
     pub(super) needs_finished_checksums: bool,
 }
@@ -82,6 +90,7 @@ pub struct Offload {
     flows_v6: Map,
     state: Map,
     counts: Map,
+    notes: Map,
     ports: u32,
     processors: usize,
     is_native: AtomicBool,
@@ -122,9 +131,10 @@ impl Offload {
                 MapKind::ArrayByProcessor,
                 4,
                 COUNT_BYTES,
-                options.ports.max(1),
+                options.ports + 1,
                 "thalweg_counts",
             )?,
+            notes: Map::create(MapKind::ArrayByProcessor, 4, NOTE_BYTES, 1, "thalweg_notes")?,
             ports: options.ports,
             processors: super::bpf::processors()?,
             is_native: AtomicBool::new(false),
@@ -136,7 +146,7 @@ impl Offload {
     }
 
     /// The maps for a program that is about to be loaded.
-    pub(super) fn maps(&self, is_native: bool, needs_finished_checksums: bool) -> OffloadMaps {
+    pub(in crate::live) fn maps(&self, is_native: bool, needs_finished_checksums: bool) -> OffloadMaps {
         self.is_native.store(is_native, Ordering::Relaxed);
         OffloadMaps {
             needs_finished_checksums,
@@ -144,6 +154,9 @@ impl Offload {
             flows_v6: self.flows_v6.descriptor(),
             state: self.state.descriptor(),
             counts: self.counts.descriptor(),
+            // A router has fewer than 65,536 ports.
+            lost_at: i32::try_from(self.ports).unwrap_or(i32::MAX),
+            notes: self.notes.descriptor(),
         }
     }
 
@@ -193,7 +206,7 @@ impl Offload {
     }
 
     /// Changes the port's address.
-    pub(super) fn set_mac(&self, mac: MacAddr) -> io::Result<()> {
+    pub(in crate::live) fn set_mac(&self, mac: MacAddr) -> io::Result<()> {
         let mut now = self.now.lock();
         now.mac = mac;
         self.publish(&now)
@@ -201,18 +214,23 @@ impl Offload {
 
     /// Packets and bytes that the kernel has forwarded so far, by egress port.
     pub fn forwarded(&self) -> io::Result<Vec<(u64, u64)>> {
+        (0..self.ports).map(|port| self.counted(port)).collect()
+    }
+
+    /// Frames of known flows that were lost, because their flow was forgotten that very moment or memory was short.
+    pub(in crate::live) fn lost(&self) -> io::Result<u64> {
+        self.counted(self.ports).map(|(frames, _)| frames)
+    }
+
+    fn counted(&self, number: u32) -> io::Result<(u64, u64)> {
         let mut values = vec![0; self.processors * COUNT_BYTES as usize];
         let word = |bytes: &[u8]| bytes.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-        (0..self.ports)
-            .map(|port| {
-                self.counts.look_up(&port.to_ne_bytes(), &mut values)?;
-                let counts = values.chunks_exact(COUNT_BYTES as usize);
-                Ok(counts.fold((0, 0), |(packets, bytes), count| {
-                    let (first, second) = count.split_at(8);
-                    (packets + word(first), bytes + word(second))
-                }))
-            })
-            .collect()
+        self.counts.look_up(&number.to_ne_bytes(), &mut values)?;
+        let counts = values.chunks_exact(COUNT_BYTES as usize);
+        Ok(counts.fold((0, 0), |(packets, bytes), count| {
+            let (first, second) = count.split_at(8);
+            (packets + word(first), bytes + word(second))
+        }))
     }
 
     fn publish(&self, state: &State) -> io::Result<()> {

@@ -7,7 +7,7 @@ use thalweg_wire::{EtherType, ip_protocol, tcp, udp};
 pub(super) const KEY_V4_BYTES: u32 = 16;
 /// Bytes of a key: addresses, ports, next header (in the machine's order), version and DS field.
 pub(super) const KEY_V6_BYTES: u32 = 40;
-pub(super) const VALUE_V4_BYTES: u32 = 56;
+pub(super) const VALUE_V4_BYTES: u32 = 64;
 /// The first part of the other, without the fields that NAT changes.
 pub(super) const VALUE_V6_BYTES: u32 = offset::SOURCE as u32;
 
@@ -26,6 +26,9 @@ pub(super) mod offset {
     pub(in super::super) const TRANSLATED: i16 = 44;
     pub(in super::super) const HEADER_DELTA: i16 = 48;
     pub(in super::super) const TRANSPORT_DELTA: i16 = 52;
+    // The parts of the one before.
+    pub(in super::super) const ADDRESSES_DELTA: i16 = 56;
+    pub(in super::super) const PORTS_DELTA: i16 = 60;
 }
 
 /// Addresses, ports, protocol and DS field of a packet, in the program's layout.
@@ -131,8 +134,14 @@ pub struct FlowAction {
     /// Addresses and ports.
     ends: [u8; 12],
     translated: bool,
-    header_delta: u32,
-    transport_delta: u32,
+    addresses_delta: u32,
+    ports_delta: u32,
+}
+
+/// What the fall of the time to live does to the header's sum: in the word of time to live and protocol it is the first
+/// byte.
+fn ttl_delta() -> u32 {
+    difference(&[2, 0], &[1, 0])
 }
 
 impl FlowAction {
@@ -157,15 +166,13 @@ impl FlowAction {
         let mut ends = [0; 12];
         ends.copy_from_slice(&after[26..38]);
         let before = &key[..12];
-        // The time to live falls by 1: in the 16-bit word of time to live and protocol, the first byte does.
-        let ttl = difference(&[2, 0], &[1, 0]);
         Some(Self {
             egress,
             ethernet: ethernet(after),
             ends,
             translated: *before != ends,
-            header_delta: ttl + difference(&before[..8], &ends[..8]),
-            transport_delta: difference(before, &ends),
+            addresses_delta: difference(&before[..8], &ends[..8]),
+            ports_delta: difference(&before[8..], &ends[8..]),
         })
     }
 
@@ -181,8 +188,8 @@ impl FlowAction {
             ethernet: ethernet(after),
             ends: [0; 12],
             translated: false,
-            header_delta: 0,
-            transport_delta: 0,
+            addresses_delta: 0,
+            ports_delta: 0,
         })
     }
 
@@ -200,8 +207,10 @@ impl FlowAction {
             (offset::PORT, self.egress.port.into()),
             (offset::MTU, self.egress.mtu),
             (offset::TRANSLATED, self.translated.into()),
-            (offset::HEADER_DELTA, self.header_delta),
-            (offset::TRANSPORT_DELTA, self.transport_delta),
+            (offset::HEADER_DELTA, ttl_delta() + self.addresses_delta),
+            (offset::TRANSPORT_DELTA, self.addresses_delta + self.ports_delta),
+            (offset::ADDRESSES_DELTA, self.addresses_delta),
+            (offset::PORTS_DELTA, self.ports_delta),
         ] {
             put(at, &word.to_ne_bytes());
         }

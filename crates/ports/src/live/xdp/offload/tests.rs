@@ -11,10 +11,15 @@ use super::super::assembler::interpreter::{End, Machine, Values};
 use super::super::program::program;
 use super::*;
 
+mod ingress;
+
 const FLOWS_V4: i32 = 11;
 const FLOWS_V6: i32 = 14;
 const STATE: i32 = 12;
 const COUNTS: i32 = 13;
+const NOTES: i32 = 15;
+/// The counter of lost frames, behind those of two ports.
+const LOST: u32 = 2;
 const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 const OUT_MACS: [u8; 12] = [2, 0, 0, 0, 9, 9, 2, 0, 0, 0, 0, 2];
 const MTU: u32 = 1500;
@@ -122,9 +127,16 @@ fn machine(frame: &[u8], installed: Option<(&FlowKey, &FlowAction)>) -> Machine 
             }
         };
     }
-    let counts = (0..2u32).map(|port| (port.to_ne_bytes().to_vec(), vec![0; 16])).collect();
+    let counts = (0..=LOST).map(|port| (port.to_ne_bytes().to_vec(), vec![0; 16])).collect();
     let states = HashMap::from([(vec![0; 4], state.bytes().to_vec())]);
-    let maps = HashMap::from([(FLOWS_V4, flows_v4), (FLOWS_V6, flows_v6), (STATE, states), (COUNTS, counts)]);
+    let notes = HashMap::from([(vec![0; 4], vec![0; NOTE_BYTES as usize])]);
+    let maps = HashMap::from([
+        (FLOWS_V4, flows_v4),
+        (FLOWS_V6, flows_v6),
+        (STATE, states),
+        (COUNTS, counts),
+        (NOTES, notes),
+    ]);
     Machine { frame: frame.to_vec(), maps, ..Machine::default() }
 }
 
@@ -133,14 +145,19 @@ fn slots() -> Vec<super::super::assembler::Slot> {
 }
 
 fn slots_that_need(needs_finished_checksums: bool) -> Vec<super::super::assembler::Slot> {
-    let maps = OffloadMaps {
+    program(7, Some(&maps(needs_finished_checksums)))
+}
+
+fn maps(needs_finished_checksums: bool) -> OffloadMaps {
+    OffloadMaps {
         flows_v4: FLOWS_V4,
         flows_v6: FLOWS_V6,
         state: STATE,
         counts: COUNTS,
+        lost_at: 2,
+        notes: NOTES,
         needs_finished_checksums,
-    };
-    program(7, Some(&maps))
+    }
 }
 
 const UP: End = End::ToSocket { map: 7, queue: 0 };

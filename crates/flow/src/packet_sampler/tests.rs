@@ -1,6 +1,6 @@
 use super::*;
+use crate::parse::{ParseOptions, parse};
 use thalweg_base::{Chunk, ChunkBuilder};
-use thalweg_flow::parse::{ParseOptions, parse};
 use thalweg_wire::{checksum, testing};
 
 /// Parsed frames of Ethernet, those with a length of segments merged.
@@ -28,17 +28,23 @@ fn udp(payload: usize) -> Vec<u8> {
     testing::frame(&testing::udp(([10, 0, 0, 1], 1), ([10, 0, 0, 2], 2), &vec![7; payload]))
 }
 
-fn pass(sampler: &mut Sampler, chunk: &mut Chunk) {
-    chunk.whole().0.frames().for_each(|(packet, frame)| sampler.pass(packet, frame));
+fn sampler(rate: u32) -> PacketSampler {
+    PacketSampler::new(PacketSampling { rate, ..PacketSampling::default() }, 1, 0)
+}
+
+fn samples(sampler: &mut PacketSampler, chunk: &mut Chunk) -> Vec<PacketSample> {
+    let mut all = Vec::new();
+    let mut take = |sample| all.push(sample);
+    chunk.whole().0.frames().for_each(|(packet, frame)| sampler.pass(packet, frame, &mut take));
+    all
 }
 
 #[test]
 fn skips_have_the_mean_of_their_rate() {
-    let (queue, _arrivals) = SampleQueue::new((1, 128), true);
-    assert!((0..1000).all(|_| queue.sampler().skip() == 0), "one in one is each packet");
+    let mut each = sampler(1);
+    assert!((0..1000).all(|_| each.skip() == 0), "one in one is each packet");
     for rate in [2, 10, 1000] {
-        let (queue, _arrivals) = SampleQueue::new((rate, 128), true);
-        let mut sampler = queue.sampler();
+        let mut sampler = sampler(rate);
         let count = 100_000;
         let sum: u64 = (0..count).map(|_| sampler.skip() + 1).sum();
         let mean = sum as f64 / f64::from(count);
@@ -50,35 +56,18 @@ fn skips_have_the_mean_of_their_rate() {
 
 #[test]
 fn a_merged_frame_is_the_packets_on_the_wire() {
-    let (queue, arrivals) = SampleQueue::new((1, 128), true);
-    let mut sampler = queue.sampler();
-    pass(&mut sampler, &mut chunk_of(&[(udp(250), Some(100)), (udp(10), None)]));
-    drop((sampler, queue));
-    let all: Vec<Sampled> = arrivals.iter().collect();
+    let mut sampler = sampler(1);
+    let all = samples(&mut sampler, &mut chunk_of(&[(udp(250), Some(100)), (udp(10), None)]));
     assert_eq!(all.iter().map(|sampled| sampled.pool).sum::<u32>(), 4);
-    let headers: Vec<&Start> = all.iter().map(|sampled| sampled.header.as_ref().unwrap()).collect();
-    let bytes: Vec<u32> = headers.iter().map(|header| header.bytes).collect();
+    assert_eq!(all.iter().map(|sampled| sampled.index).collect::<Vec<_>>(), [0, 0, 0, 1]);
+    let headers: Vec<&PacketStart> = all.iter().map(|sampled| sampled.start.as_ref().unwrap()).collect();
+    let bytes: Vec<u32> = headers.iter().map(|header| header.wire_bytes).collect();
     assert_eq!(bytes, [142, 142, 92, 52]);
     for header in headers {
-        let ip = &header.start[14..34];
-        assert_eq!(u32::from(u16::from_be_bytes([ip[2], ip[3]])) + 14, header.bytes);
+        let ip = &header.bytes[14..34];
+        assert_eq!(u32::from(u16::from_be_bytes([ip[2], ip[3]])) + 14, header.wire_bytes);
         assert_eq!(checksum::finish(checksum::sum(ip, 0)), 0);
     }
-}
-
-#[test]
-fn what_finds_the_queue_full_is_told_by_the_next_sample() {
-    let (queue, arrivals) = SampleQueue::new((1, 64), false);
-    let mut sampler = queue.sampler();
-    let mut chunk = chunk_of(&[(udp(200), None)]);
-    for _ in 0..QUEUE_SAMPLES + 7 {
-        pass(&mut sampler, &mut chunk);
-    }
-    assert_eq!(queue.lost.load(Ordering::Relaxed), 7);
-    assert_eq!(arrivals.try_iter().map(|sampled| (sampled.pool, sampled.drops)).max(), Some((1, 0)));
-    pass(&mut sampler, &mut chunk);
-    let next = arrivals.try_recv().unwrap();
-    assert_eq!((next.pool, next.drops, next.header.unwrap().start.len()), (8, 7, 64));
 }
 
 #[test]
@@ -102,4 +91,14 @@ fn no_header_is_too_hostile() {
         set_length(&mut ip, u32::MAX);
         assert_eq!(ip.len(), bytes.len());
     }
+}
+
+#[test]
+fn samples_and_what_is_left_count_every_packet() {
+    let mut sampler = sampler(7);
+    let mut chunk = chunk_of(&vec![(udp(250), Some(100)); 200]);
+    let told: u32 = samples(&mut sampler, &mut chunk).iter().map(|sample| sample.pool).sum();
+    assert!(told < 600);
+    assert_eq!(sampler.take_pools().collect::<Vec<_>>(), [(0, 600 - told)]);
+    assert_eq!(sampler.take_pools().count(), 0);
 }

@@ -1,0 +1,309 @@
+//! Chooses, for each hour of a question, the coarsest rollup that answers it as its records would, or the records.
+//!
+//! Where records are gone, the finest rollup that has the question's fields answers, with its resolution, and the answer
+//! says so. Files of records that a rollup does not cover count beside it.
+//!
+//! Files of an archive count as files of the folder that they were sent from. Where records are gone there, and all of them
+//! are in the archive, they answer; sums answer if some are in neither, and take the place of those that are.
+//!
+//! Files and rollups have to be of one moment. Rollups are opened, then files are listed (and the writer is asked), then
+//! rollups are listed again: if these are the same, nothing was covered and removed in between.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thalweg_flow::fields::Field;
+use thalweg_text::calendar::{HOUR_NS, SECOND_NS};
+
+use super::{KEPT, LOST, Level};
+use crate::archive::{Archived, key_of};
+use crate::dataset::{self, Dataset, Rolled, RollupSummary, Summary, View, Window, name_of};
+use crate::error::StoreError;
+use crate::file::{FlowFile, RollupFacts};
+use crate::live::{Writing, live_view_of};
+use crate::query::{Key, Query, readable_step_ns};
+
+/// How often a reader starts over because rollups changed.
+const TRIES_MAX: usize = 50;
+
+/// The steps that a question wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Sums of the whole time.
+    None,
+    /// Steps of this length, or of a readable one.
+    Of(Option<u64>),
+    /// Single records.
+    Records,
+}
+
+/// What a question asks of a rollup.
+#[derive(Clone, Copy, Debug)]
+pub struct Needs<'a> {
+    pub query: &'a Query,
+    pub keys: &'a [Key],
+    pub step: Step,
+    /// Ask the writer for what is on no disk yet.
+    pub live: bool,
+    /// Rollups may answer.
+    pub rollups: bool,
+}
+
+/// What a writer's folder has.
+#[derive(Default)]
+struct Part {
+    folder: PathBuf,
+    view: View,
+    rollups: Vec<Arc<FlowFile>>,
+    /// Names of files that are in an archive only, and that a rollup covers.
+    archived: HashSet<String>,
+}
+
+impl Dataset {
+    /// The files, and by choice the records of no file, that answer a question.
+    pub fn view_for(&self, needs: &Needs<'_>) -> Result<(View, Vec<Writing>), StoreError> {
+        let folders = || {
+            let (mut parts, mut writers) = (Vec::new(), Vec::new());
+            for folder in self.parts()? {
+                let (part, writing) = part(&folder, needs)?;
+                parts.push(part);
+                writers.extend(writing);
+            }
+            Ok((parts, writers))
+        };
+        let window = needs.query.window;
+        let (parts, writers) =
+            self.with_archives(window, folders, |(parts, _), archived| add_archived(parts, archived))?;
+        let step_ns = match needs.step {
+            Step::Of(Some(step_ns)) => Some(step_ns),
+            Step::Of(None) => readable(&parts, needs.query.window),
+            Step::None | Step::Records => None,
+        };
+        let mut all = View::default();
+        for part in parts {
+            all.join(part.choose(needs, step_ns));
+        }
+        all.step_ns = step_ns.filter(|_| all.rolled.step_s > 0);
+        Ok((all, writers))
+    }
+}
+
+impl Dataset {
+    /// Adds what there is of sums, the finest first.
+    pub fn add_rollups(&self, summary: &mut Summary) -> Result<(), StoreError> {
+        let mut by_step: BTreeMap<u64, RollupSummary> = BTreeMap::new();
+        for folder in self.parts()? {
+            let view = opened(&folder, Window::ALL)?.1;
+            summary.skipped.join(view.skipped);
+            for file in &view.files {
+                let (Some(facts), Some((from, to))) = (facts(file), file.span()) else { continue };
+                let new =
+                    RollupSummary { step_s: facts.step_s, span_ns: (from, to), ..RollupSummary::default() };
+                let all = by_step.entry(facts.step_s).or_insert(new);
+                all.files += 1;
+                all.rows += file.rows();
+                all.bytes += file.size;
+                all.span_ns = (all.span_ns.0.min(from), all.span_ns.1.max(to));
+            }
+        }
+        summary.rollups = by_step.into_values().collect();
+        Ok(())
+    }
+}
+
+/// The rollups of a window, by name and opened.
+fn opened(folder: &Path, window: Window) -> Result<(Vec<PathBuf>, View), StoreError> {
+    for _ in 0..TRIES_MAX {
+        let names = listed(folder, window)?;
+        match dataset::open_all(&names) {
+            Err(error) if error.is_gone() => {}
+            opened => return Ok((names, opened?)),
+        }
+    }
+    Err(StoreError::Moving(folder.to_path_buf()))
+}
+
+/// The length of steps that the records would have.
+fn readable(parts: &[Part], window: Window) -> Option<u64> {
+    let files = parts.iter().flat_map(|part| part.rollups.iter().filter_map(|file| file.span()));
+    let spans = parts.iter().filter_map(|part| part.view.summary().span_ns).chain(files);
+    let (from, to) = spans.reduce(|all, span| (all.0.min(span.0), all.1.max(span.1)))?;
+    Some(readable_step_ns(Window {
+        from_ns: from.max(window.from_ns),
+        to_ns: to.saturating_add(1).min(window.to_ns),
+    }))
+}
+
+/// A window of whole hours.
+fn whole_hours(window: Window) -> Window {
+    let to_ns = window.to_ns.checked_next_multiple_of(HOUR_NS).unwrap_or(u64::MAX);
+    Window { from_ns: window.from_ns / HOUR_NS * HOUR_NS, to_ns }
+}
+
+fn part(folder: &Path, needs: &Needs<'_>) -> Result<(Part, Option<Writing>), StoreError> {
+    let hours = whole_hours(needs.query.window);
+    for _ in 0..TRIES_MAX {
+        let (names, rollups) = if needs.rollups { opened(folder, hours)? } else { Default::default() };
+        // What is covered is known of whole hours only.
+        let window = if names.is_empty() { needs.query.window } else { hours };
+        let (mut view, writing) = match needs.live {
+            true => live_view_of(folder, window)?,
+            false => (dataset::view_of_part(folder, window)?, None),
+        };
+        if needs.rollups && listed(folder, hours)? != names {
+            continue;
+        }
+        view.skipped.join(rollups.skipped);
+        let (folder, rollups) = (folder.to_path_buf(), rollups.files);
+        return Ok((Part { folder, view, rollups, archived: HashSet::new() }, writing));
+    }
+    Err(StoreError::Moving(folder.to_path_buf()))
+}
+
+/// Adds what an archive has and no folder, each file to the folder whose rollup covers it.
+fn add_archived(parts: &mut Vec<Part>, archived: &Archived<'_>) -> Result<(), StoreError> {
+    let new = archived.beside(parts.iter().flat_map(|part| part.view.files.iter()))?;
+    let mut others = View { skipped: new.skipped, ..View::default() };
+    for file in new.files {
+        let key = key_of(&file.path);
+        match parts.iter_mut().find(|part| part.covers(&file, &key)) {
+            Some(part) => {
+                part.archived.insert(name_of(&file.path).to_owned());
+                part.view.files.push(file);
+            }
+            None => others.files.push(file),
+        }
+    }
+    parts.push(Part { view: others, ..Part::default() });
+    Ok(())
+}
+
+/// The rollups of a window.
+fn listed(folder: &Path, window: Window) -> Result<Vec<PathBuf>, StoreError> {
+    let mut names = Vec::new();
+    for level in Level::ALL {
+        names.extend(dataset::list(&level.folder(folder), window)?);
+    }
+    Ok(names)
+}
+
+fn facts(file: &Arc<FlowFile>) -> Option<&RollupFacts> {
+    file.rollup.as_ref()
+}
+
+fn hour_of(file: &FlowFile) -> Option<u64> {
+    file.span().map(|(from, _)| from / HOUR_NS)
+}
+
+impl Part {
+    /// Whether a rollup has the records of this file, which has this key in an archive.
+    fn covers(&self, file: &FlowFile, key: &str) -> bool {
+        hour_of(file).is_some_and(|hour| {
+            let here = dataset::partition_path(&self.folder, hour).join(name_of(&file.path));
+            let of_hour = |rollup: &&Arc<FlowFile>| hour_of(rollup) == Some(hour);
+            key_of(&here) == key
+                && self.rollups.iter().filter(of_hour).any(|rollup| super::is_covered(file, rollup))
+        })
+    }
+
+    fn choose(self, needs: &Needs<'_>, step_ns: Option<u64>) -> View {
+        let Self { mut view, rollups, archived, .. } = self;
+        let mut by_hour: BTreeMap<u64, Vec<Arc<FlowFile>>> = BTreeMap::new();
+        for file in rollups {
+            hour_of(&file)
+                .into_iter()
+                .for_each(|hour| by_hour.entry(hour).or_default().push(Arc::clone(&file)));
+        }
+        let window = needs.query.window;
+        by_hour.retain(|hour, _| window.touches(hour * HOUR_NS, hour * HOUR_NS + (HOUR_NS - 1)));
+        let mut chosen = Vec::new();
+        for (hour, rollups) in by_hour {
+            let names = view.files.iter().filter(|file| hour_of(file) == Some(hour));
+            let names: HashSet<&str> = names.map(|file| name_of(&file.path)).collect();
+            let choice =
+                Choice { needs, step_ns, hour, rollups: &rollups, names: &names, archived: &archived };
+            if let Some(rollup) = choice.make(&mut view.rolled) {
+                chosen.push((hour, Arc::clone(rollup)));
+            }
+        }
+        let is_covered = |file: &Arc<FlowFile>| {
+            let of_hour = chosen.iter().filter(|(hour, _)| hour_of(file) == Some(*hour));
+            of_hour.into_iter().any(|(_, rollup)| super::is_covered(file, rollup))
+        };
+        view.files.retain(|file| {
+            file.span().is_some_and(|(from, to)| window.touches(from, to)) && !is_covered(file)
+        });
+        view.files.extend(chosen.into_iter().map(|(_, rollup)| rollup));
+        view
+    }
+}
+
+/// An hour of a question.
+struct Choice<'a> {
+    needs: &'a Needs<'a>,
+    step_ns: Option<u64>,
+    hour: u64,
+    rollups: &'a [Arc<FlowFile>],
+    /// Of the files that are there, or in an archive.
+    names: &'a HashSet<&'a str>,
+    /// Of those that are in an archive only.
+    archived: &'a HashSet<String>,
+}
+
+impl<'a> Choice<'a> {
+    /// The rollup that answers; `None` for the records.
+    fn make(&self, rolled: &mut Rolled) -> Option<&'a Arc<FlowFile>> {
+        let is_gone = |name: &&String| !self.names.contains(name.as_str());
+        let covered = || self.rollups.iter().filter_map(facts).flat_map(|facts| &facts.covers);
+        let gone: HashSet<&String> = covered().filter(is_gone).collect();
+        // What only an archive has is asked there if that is all that is gone here.
+        if gone.is_empty() && covered().any(|name| self.archived.contains(name)) {
+            return None;
+        }
+        // Another may have been made when records were gone already.
+        let is_whole = |facts: &RollupFacts| gone.iter().all(|name| facts.covers.contains(*name));
+        let mut whole: Vec<_> =
+            self.rollups.iter().filter(|file| facts(file).is_some_and(is_whole)).collect();
+        whole.sort_by_key(|file| facts(file).map(|facts| facts.step_s));
+        let exact = whole.iter().rev().find(|file| facts(file).is_some_and(|facts| self.is_exact(facts)));
+        let chosen = match (exact, whole.first()) {
+            (Some(exact), _) => *exact,
+            (None, _) if gone.is_empty() => return None,
+            (None, Some(finest)) if self.has_fields(0) => {
+                rolled.hours_coarse += 1;
+                *finest
+            }
+            (None, _) => {
+                rolled.hours_missing += 1;
+                return None;
+            }
+        };
+        rolled.step_s = rolled.step_s.max(facts(chosen).map_or(0, |facts| facts.step_s));
+        Some(chosen)
+    }
+
+    /// Whether a rollup says what the records say.
+    fn is_exact(&self, facts: &RollupFacts) -> bool {
+        let level_ns = facts.step_s * SECOND_NS;
+        let (window, from_ns) = (self.needs.query.window, self.hour * HOUR_NS);
+        let inside = |border_ns: u64| border_ns > from_ns && border_ns < from_ns + HOUR_NS;
+        let is_on_step = |border_ns: u64| !inside(border_ns) || border_ns.is_multiple_of(level_ns);
+        is_on_step(window.from_ns)
+            && is_on_step(window.to_ns)
+            && self.step_ns.is_none_or(|step_ns| step_ns.is_multiple_of(level_ns))
+            && self.has_fields(facts.folded)
+    }
+
+    /// Whether rows that were folded so far have the fields of the question.
+    fn has_fields(&self, folded: u64) -> bool {
+        let Needs { query, keys, step, .. } = self.needs;
+        let lost = LOST.get(usize::try_from(folded).unwrap_or(usize::MAX)).copied().unwrap_or(KEPT.len());
+        let kept = &KEPT[lost..];
+        let has = |field: Field| kept.contains(&field);
+        *step != Step::Records
+            && query.dedup.is_none()
+            && query.filter.is_about(&has)
+            && keys.iter().all(|key| has(key.source) && key.destination.is_none_or(has))
+    }
+}
