@@ -323,17 +323,20 @@ impl Changes {
         only_archived: bool,
     ) -> Result<Vec<(Partition, Vec<PathBuf>)>, StoreError> {
         let mut partitions = filled(&self.root)?;
+        let latest_hour = partitions.last_mut().map(|(partition, files)| {
+            files.pop();
+            partition.hour
+        });
         if only_archived {
             for (partition, files) in &mut partitions {
                 keep_archived(partition, files)?;
             }
-            partitions.retain(|(_, files)| !files.is_empty());
         }
+        partitions.retain(|(_, files)| !files.is_empty());
         let mut going = Vec::new();
-        let latest = partitions.pop();
+        let latest = partitions.pop_if(|(partition, _)| Some(partition.hour) == latest_hour);
         take_oldest(partitions, left, &mut going);
         if let Some((partition, mut files)) = latest {
-            files.pop();
             let mut goes = |path: &PathBuf| {
                 let goes = *left > 0;
                 *left = left.saturating_sub(size(path));

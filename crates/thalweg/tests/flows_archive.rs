@@ -210,7 +210,6 @@ fn what_cannot_be_asked_or_sent_is_told() {
     }
     for (arguments, word) in [
         (["compact", "--data", url].as_slice(), "--archive"),
-        (&["rollup", "--data", url, "--into", here], "--archive"),
         (&["import", "x.pcap", "--data", url], "--archive"),
         (&["compact", "--data", here, "--archive", "s3:/x"], "s3://BUCKET/PREFIX"),
     ] {

@@ -9,10 +9,11 @@ use std::ops::Range;
 use parking_lot::Mutex;
 
 use super::*;
-use crate::dataset::Dataset;
+use crate::dataset::{Dataset, Rolled};
 use crate::filter::Filter;
 use crate::notify::Notify;
 use crate::query::{Metric, Query, top};
+use crate::rollup::{Level, Needs, RollupRetention, Step};
 use crate::testing::{self, Chance, START_NS};
 use crate::upkeep::Retention;
 use crate::writer::{Writer, WriterOptions};
@@ -325,4 +326,142 @@ fn a_file_that_is_joined_sent_and_removed_during_a_question_counts_once() {
             store.meanwhile.lock().clear();
         }
     }
+}
+
+/// Sums that are kept, of records that go after an hour.
+const SUMS: RollupRetention = RollupRetention { minutes_s: Some(u64::MAX), hours_s: Some(u64::MAX) };
+const SUMMED: Retention =
+    Retention { age_max_s: Some(3600), bytes_max: None, free_min: None, makes_room: false, rollups: SUMS };
+
+/// The answer to a question that sums have, unless it is about single records, and what they had to do with it.
+fn asked(folder: &Path, store: Option<&Arc<Memory>>, step: Step) -> ((u64, u64), Rolled) {
+    let mut dataset = Dataset::open(folder).unwrap();
+    store.into_iter().for_each(|store| dataset.add(archive_of(store)));
+    let query = Query::new(Window::ALL, Filter::default());
+    let needs = Needs { query: &query, keys: &[], step, live: false, rollups: true };
+    let (view, _) = dataset.view_for(&needs).unwrap();
+    let answer = top(&view, &query, &[], Metric::Bytes, 0).unwrap();
+    assert_eq!(answer.scanned.skipped.count, 0, "{:?}", answer.scanned.skipped);
+    ((answer.total.flows, answer.total.bytes), view.rolled)
+}
+
+fn hours_of_sums() -> Rolled {
+    Rolled { step_s: 3600, ..Rolled::default() }
+}
+
+#[test]
+fn a_record_that_sums_and_an_archive_have_counts_once() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
+    let mut chance = Chance::new(9);
+    let writer = open(folder.path(), &store, SUMMED);
+    let mut all = (0, 0);
+    let mut write = |parts: u64| {
+        for _ in 0..parts {
+            let new = records(&mut chance);
+            all = (all.0 + 100, all.1 + new.iter().map(|record| record.counters.bytes).sum::<u64>());
+            writer.append(&new).unwrap();
+            writer.flush().unwrap();
+        }
+        all
+    };
+    let (here, both) =
+        (|step| asked(folder.path(), None, step), |step| asked(folder.path(), Some(&store), step));
+    let all = write(2);
+    writer.roll_up(SUMS).unwrap();
+    assert_eq!(
+        writer.archive().unwrap().files_archived,
+        4,
+        "files that sums cover are not joined before they go"
+    );
+    assert!(store.objects.lock().keys().all(|key| key.starts_with("date=")), "sums are not archived");
+    assert_eq!((here(Step::None), both(Step::None)), ((all, hours_of_sums()), (all, hours_of_sums())));
+    let all_with_late = write(1);
+    assert_ne!(all, all_with_late);
+    let all = all_with_late;
+    assert_eq!((here(Step::None), both(Step::None)), ((all, hours_of_sums()), (all, hours_of_sums())));
+    assert_eq!(writer.archive().unwrap().files_archived, 2);
+    // Late records are summed before they go.
+    let done = writer.retain(SUMMED).unwrap();
+    assert_eq!((done.rollups_made, done.files_expired, done.records_unarchived), (4, 6, 0));
+    assert_eq!(here(Step::None), (all, hours_of_sums()));
+    assert_eq!(here(Step::Records).1.hours_missing, 2);
+    for step in [Step::None, Step::Of(Some(SECOND_NS)), Step::Records] {
+        assert_eq!(both(step), (all, Rolled::default()), "{step:?}: records from the archive");
+    }
+    // Later ones are here only.
+    let all = write(1);
+    assert_eq!((both(Step::None), both(Step::Records)), ((all, Rolled::default()), (all, Rolled::default())));
+    // The bucket removes an object of the first hour: what it has of that hour is among the sums.
+    store.objects.lock().pop_first();
+    assert_eq!(both(Step::None), (all, hours_of_sums()));
+    let (some, rolled) = both(Step::Records);
+    assert_eq!((some.0, rolled.hours_missing), (all.0 - 50, 1));
+    writer.close().unwrap();
+}
+
+#[test]
+fn the_same_of_a_further_writer() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
+    let first = open(folder.path(), &store, SUMMED);
+    let second = open(&dataset::part(folder.path(), 2), &store, SUMMED);
+    for (writer, seed) in [(&first, 10), (&second, 11)] {
+        writer.append(&records(&mut Chance::new(seed))).unwrap();
+        writer.flush().unwrap();
+    }
+    let all = sums(&Dataset::open(folder.path()).unwrap());
+    for writer in [&first, &second] {
+        writer.archive().unwrap();
+        assert_eq!(writer.retain(SUMMED).unwrap().rollups_made, 4);
+    }
+    assert_eq!(asked(folder.path(), None, Step::None), (all, hours_of_sums()));
+    assert_eq!(asked(folder.path(), Some(&store), Step::None), (all, Rolled::default()));
+    // The bucket removes one of the second writer's files.
+    let key = store.objects.lock().keys().find(|key| key.starts_with("writer-2/")).cloned().unwrap();
+    store.objects.lock().remove(&key);
+    assert_eq!(asked(folder.path(), Some(&store), Step::None), (all, hours_of_sums()));
+}
+
+#[test]
+fn room_is_made_of_what_is_archived_then_of_the_rest_then_of_sums() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
+    let writer = open(folder.path(), &store, SUMMED);
+    let mut chance = Chance::new(12);
+    for archives in [true, false] {
+        let mut new = records(&mut chance);
+        for record in &mut new {
+            // What is not archived is newer.
+            let last_ns = &mut record.counters.last_ns;
+            *last_ns =
+                *last_ns / HOUR_NS * HOUR_NS + *last_ns % HOUR_NS / 2 + u64::from(!archives) * HOUR_NS / 2;
+        }
+        writer.append(&new).unwrap();
+        writer.flush().unwrap();
+        if archives {
+            writer.archive().unwrap();
+        }
+    }
+    let all = sums(&Dataset::open(folder.path()).unwrap());
+    writer.roll_up(SUMS).unwrap();
+    let files = |level: Option<Level>| {
+        let root = level.map_or(folder.path().to_path_buf(), |level| level.folder(folder.path()));
+        dataset::list(&root, Window::ALL).unwrap()
+    };
+    let bytes = || -> u64 {
+        let all = [None, Some(Level::Minute), Some(Level::Hour)].into_iter().flat_map(files);
+        all.map(|path| fs::metadata(path).unwrap().len()).sum()
+    };
+    let removes = |less: u64| {
+        let policy = Retention { age_max_s: None, bytes_max: Some(bytes() - less), ..SUMMED };
+        let done = writer.retain(policy).unwrap();
+        (done.files_expired, done.records_unarchived)
+    };
+    let counts = || [None, Some(Level::Minute), Some(Level::Hour)].map(|level| files(level).len());
+    assert_eq!((removes(1), counts()), ((1, 0), [3, 2, 2]));
+    assert_eq!((removes(1), counts()), ((1, 0), [2, 2, 2]), "archived, in the latest hour");
+    assert_eq!((removes(1), counts()), ((1, 50), [1, 2, 2]));
+    assert_eq!(asked(folder.path(), None, Step::None), (all, hours_of_sums()), "what is lost was summed");
+    assert_eq!((removes(1), counts()), ((1, 0), [1, 1, 2]));
+    assert_eq!((removes(1), counts()), ((1, 0), [1, 0, 2]));
+    assert_eq!((removes(1), counts()), ((1, 0), [1, 0, 1]));
+    writer.close().unwrap();
 }
