@@ -5,6 +5,9 @@
 //! at its port since the last one there, so that the pools of all workers can be added up. Frames that merge segments
 //! count as the packets on the wire, each of which may be sampled.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use thalweg_base::{LinkType, Packet, PacketSample, PacketStart, StartLink, XorShift64Star, mix64};
 use thalweg_wire::checksum;
 
@@ -34,6 +37,27 @@ impl Default for PacketSampling {
     }
 }
 
+/// Makes the samplers of all workers, each with a sequence of its own.
+#[derive(Clone, Debug)]
+pub struct PacketSamplers {
+    sampling: PacketSampling,
+    seed: u64,
+    /// Numbers the workers.
+    made: Arc<AtomicU64>,
+}
+
+impl PacketSamplers {
+    /// Senders that do not know the seed cannot know which packets are sampled.
+    pub fn new(sampling: PacketSampling, seed: u64) -> Self {
+        Self { sampling, seed, made: Arc::default() }
+    }
+
+    /// The sampler of another worker.
+    pub fn another(&self) -> PacketSampler {
+        PacketSampler::new(self.sampling, self.seed, self.made.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 /// Samples the packets of one worker.
 #[derive(Clone, Debug)]
 pub struct PacketSampler {
@@ -46,8 +70,7 @@ pub struct PacketSampler {
 }
 
 impl PacketSampler {
-    /// The sampler of one of several workers: each has a sequence of its own.
-    pub fn new(sampling: PacketSampling, seed: u64, worker: u64) -> Self {
+    fn new(sampling: PacketSampling, seed: u64, worker: u64) -> Self {
         let rng = XorShift64Star::new(mix64(seed ^ worker.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
         let sampling = PacketSampling { rate: sampling.rate.max(1), ..sampling };
         let mut sampler = Self { sampling, rng, left: 0, pools: Vec::new() };

@@ -58,11 +58,11 @@ use thalweg_dataplane::reverse_path::{ReversePath, SourceCheck};
 use thalweg_dataplane::route::Router;
 use thalweg_dataplane::schedule::Scheduler;
 use thalweg_exec::{GROUPS_PER_WORKER, Locks, Plan, Scope, StageSpec};
-use thalweg_flow::FlowRecord;
 use thalweg_flow::export::NatEvent;
+use thalweg_flow::{FlowRecord, PacketSamplers};
 
 use nat_events::NatLog;
-use samples::{Samples, WorkerSamples};
+use samples::WorkerSamples;
 
 pub use firewall::{Firewall, FirewallStage};
 pub use flows::{Flows, RecordOutlet};
@@ -217,7 +217,7 @@ pub struct RouterPlan {
     nat_log: Option<NatLog>,
     router: Router,
     flows: Option<Flows>,
-    samples: Option<Samples>,
+    samples: Option<PacketSamplers>,
     ports: usize,
     classes: usize,
     work_queens: Option<Boards>,

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use thalweg_base::{Packet, PacketSample};
-use thalweg_flow::{PacketSampler, PacketSampling};
+use thalweg_flow::{PacketSampler, PacketSamplers, PacketSampling};
 
 pub(crate) use agent::{Agent, AgentOptions};
 pub use agent::{CompleteSample, SampledWay};
@@ -106,22 +106,18 @@ impl Untold {
 #[derive(Clone)]
 pub(crate) struct Samplers {
     queue: SampleQueue,
-    sampling: PacketSampling,
-    seed: u64,
-    workers: Arc<AtomicU64>,
+    samplers: PacketSamplers,
 }
 
 impl Samplers {
     pub(crate) fn new(queue: SampleQueue, sampling: PacketSampling) -> Self {
         // Senders of packets must not be able to predict which are seen.
         let seed = if queue.waits { SEED } else { RandomState::new().build_hasher().finish() };
-        Self { queue, sampling, seed, workers: Arc::default() }
+        Self { queue, samplers: PacketSamplers::new(sampling, seed) }
     }
 
     pub(crate) fn sampler(&self) -> Sampler {
-        let worker = self.workers.fetch_add(1, Ordering::Relaxed);
-        let sampler = PacketSampler::new(self.sampling, self.seed, worker);
-        Sampler { sampler, queue: self.queue.clone() }
+        Sampler { sampler: self.samplers.another(), queue: self.queue.clone() }
     }
 }
 

@@ -364,10 +364,7 @@ impl Summed {
         let is_rest = |kept: &Kept| *kept == kept.folded(1);
         if self.facts.folded > 0 && self.rows.keys().filter(|kept| is_rest(kept)).count() > rows_max {
             self.facts.folded = 2;
-            let rests: Vec<_> = self.rows.extract_if(|kept, _| is_rest(kept)).collect();
-            for (kept, amounts) in rests {
-                self.rows.entry(kept.folded(2)).or_default().add(amounts);
-            }
+            fold_rows(&mut self.rows, 2, |kept, _| is_rest(kept));
         }
     }
 }
@@ -381,15 +378,19 @@ fn keep_largest(sums: &mut Rows, rows_max: usize) {
     let (smaller, size, _) = sizes.select_nth_unstable(last);
     let size = *size;
     let mut of_this_size = surplus - smaller.iter().filter(|smaller| **smaller < size).count();
-    let is_small = |kept: &Kept, amounts: &mut Amounts| {
+    fold_rows(sums, 1, |kept, amounts| {
         let this = kept.size(amounts);
         let is_last = this == size && of_this_size > 0;
         of_this_size -= usize::from(is_last);
         this < size || is_last
-    };
-    let small: Vec<(Kept, Amounts)> = sums.extract_if(is_small).collect();
+    });
+}
+
+/// Sums some of the rows without the fields that are lost so far.
+fn fold_rows(rows: &mut Rows, how_far: u64, is_small: impl FnMut(&Kept, &mut Amounts) -> bool) {
+    let small: Vec<(Kept, Amounts)> = rows.extract_if(is_small).collect();
     for (kept, amounts) in small {
-        sums.entry(kept.folded(1)).or_default().add(amounts);
+        rows.entry(kept.folded(how_far)).or_default().add(amounts);
     }
 }
 

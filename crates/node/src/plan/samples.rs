@@ -5,22 +5,12 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use thalweg_base::{Batch, Chunk, DropReason, Packet, PacketFate, PacketSample};
 use thalweg_flow::parse::addresses_of;
-use thalweg_flow::{PacketSampler, PacketSampling};
+use thalweg_flow::{PacketSampler, PacketSamplers, PacketSampling};
 
 use super::{RecordOutlet, RouterPlan, Scratch};
-
-/// How a plan samples.
-#[derive(Clone)]
-pub(super) struct Samples {
-    sampling: PacketSampling,
-    seed: u64,
-    /// Numbers the samplers.
-    workers: Arc<AtomicU64>,
-}
 
 /// A worker's samples.
 pub(super) struct WorkerSamples {
@@ -74,18 +64,16 @@ impl RouterPlan {
     /// from knowing which packets are seen.
     #[must_use]
     pub fn with_samples(mut self, sampling: Option<PacketSampling>, secret: u64) -> Self {
-        self.samples = sampling.map(|sampling| Samples { sampling, seed: secret, workers: Arc::default() });
+        self.samples = sampling.map(|sampling| PacketSamplers::new(sampling, secret));
         self
     }
 
     /// The samples of another worker.
     pub(super) fn worker_samples(&self) -> Option<WorkerSamples> {
-        let Samples { sampling, seed, workers } = self.samples.as_ref()?;
-        let worker = workers.fetch_add(1, Ordering::Relaxed);
-        let outlet = Arc::clone(&self.flows.as_ref()?.outlet);
+        let (samplers, flows) = (self.samples.as_ref()?, self.flows.as_ref()?);
         Some(WorkerSamples {
-            sampler: PacketSampler::new(*sampling, *seed, worker),
-            outlet,
+            sampler: samplers.another(),
+            outlet: Arc::clone(&flows.outlet),
             ready: Vec::new(),
         })
     }

@@ -64,12 +64,7 @@ impl Datagrams {
         exporter: Exporter,
         shared: Arc<Shared>,
     ) -> Result<Self, CollectorError> {
-        let look_up = look_up(&address.host, address.port);
-        let is_address = address.host.parse::<IpAddr>().is_ok();
-        let way = match options.waits_for_name && !is_address {
-            true => Way::open_later(look_up),
-            false => Way::open(look_up)?,
-        };
+        let way = way(&address.host, address.port, options.waits_for_name)?;
         let report = CollectorReport { connection: connection(&way), ..CollectorReport::default() };
         shared.set_report(&report);
         let rate = options.datagrams_per_s_max.filter(|&rate| rate > 0);
@@ -267,9 +262,12 @@ pub(super) fn resolve(host: &str, port: u16) -> Result<SocketAddr, CollectorErro
     addresses.next().ok_or_else(|| error(None))
 }
 
-pub(super) fn look_up(host: &str, port: u16) -> LookUp {
+/// The way to a collector. With `waits_for_name`, a name is not looked up before the way is renewed.
+pub(super) fn way(host: &str, port: u16, waits_for_name: bool) -> Result<Way, CollectorError> {
+    let is_address = host.parse::<IpAddr>().is_ok();
     let host = host.to_owned();
-    Box::new(move || resolve(&host, port))
+    let look_up: LookUp = Box::new(move || resolve(&host, port));
+    if waits_for_name && !is_address { Ok(Way::open_later(look_up)) } else { Way::open(look_up) }
 }
 
 fn connection(way: &Way) -> Connection {

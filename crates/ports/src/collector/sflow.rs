@@ -2,7 +2,7 @@
 
 use super::CollectorError;
 use super::address::host_and_port;
-use super::datagrams::look_up;
+use super::datagrams::way;
 use super::pace::Pace;
 use super::udp::Way;
 use std::fmt;
@@ -68,9 +68,7 @@ impl SflowSocket {
     ///
     /// The name has no address, and nothing waits for it.
     pub fn open(address: &SflowAddress, waits_for_name: bool) -> Result<Self, CollectorError> {
-        let is_name = address.host.parse::<IpAddr>().is_err();
-        let look_up = look_up(&address.host, address.port);
-        let way = if waits_for_name && is_name { Way::open_later(look_up) } else { Way::open(look_up)? };
+        let way = way(&address.host, address.port, waits_for_name)?;
         Ok(Self { pace: way.socket().and_then(Pace::of), way, refused: 0 })
     }
 

@@ -87,9 +87,7 @@ impl Dataset {
         all.step_ns = step_ns.filter(|_| all.rolled.step_s > 0);
         Ok((all, writers))
     }
-}
 
-impl Dataset {
     /// Adds what there is of sums, the finest first.
     pub fn add_rollups(&self, summary: &mut Summary) -> Result<(), StoreError> {
         let mut by_step: BTreeMap<u64, RollupSummary> = BTreeMap::new();

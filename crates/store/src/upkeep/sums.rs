@@ -71,8 +71,12 @@ impl Changes {
         stops: &dyn Fn() -> bool,
     ) -> Result<u64, StoreError> {
         let mut made = 0;
+        if levels.is_empty() {
+            return Ok(made);
+        }
+        let all = dataset::open_all(&dataset::published(&partition.path)?)?.files;
         for level in levels {
-            let mut files = dataset::open_all(&dataset::published(&partition.path)?)?.files;
+            let mut files = all.clone();
             let earlier = rollup::of_hour(&self.root, *level, partition.hour)?;
             files.retain(|file| !earlier.iter().any(|rollup| is_covered(file, rollup)));
             while !files.is_empty() {

@@ -241,7 +241,7 @@ pub(super) fn look_up_v4(a: &mut Assembler, maps: &OffloadMaps, unknown: Label) 
     }
     a.set(R5, 0);
     a.store(Width::U16, R10, STACK_KEY + 14, R5);
-    look_up(a, maps.flows_v4, unknown);
+    look_up_flow(a, maps.flows_v4, unknown);
 }
 
 pub(super) fn look_up_v6(a: &mut Assembler, maps: &OffloadMaps, unknown: Label) {
@@ -257,17 +257,22 @@ pub(super) fn look_up_v6(a: &mut Assembler, maps: &OffloadMaps, unknown: Label) 
     // Without the flow label.
     a.and(R5, wire_u16(0xfff0) as i32);
     a.store(Width::U16, R10, STACK_KEY + 38, R5);
-    look_up(a, maps.flows_v6, unknown);
+    look_up_flow(a, maps.flows_v6, unknown);
 }
 
 /// Leaves the flow's value in R9.
-fn look_up(a: &mut Assembler, flows: i32, unknown: Label) {
-    a.load_map(R1, flows);
-    a.copy(R2, R10);
-    a.add(R2, STACK_KEY.into());
-    a.call(helper::MAP_LOOK_UP);
-    a.jump_if_null(R0, unknown);
+fn look_up_flow(a: &mut Assembler, flows: i32, unknown: Label) {
+    look_up(a, flows, STACK_KEY, unknown);
     a.copy(R9, R0);
+}
+
+/// Leaves the address of the map's value for the key at this place of the stack in R0.
+pub(super) fn look_up(a: &mut Assembler, map: i32, key: i16, none: Label) {
+    a.load_map(R1, map);
+    a.copy(R2, R10);
+    a.add(R2, key.into());
+    a.call(helper::MAP_LOOK_UP);
+    a.jump_if_null(R0, none);
 }
 
 fn check_lease(a: &mut Assembler, maps: &OffloadMaps, unknown: Label) {
@@ -430,11 +435,7 @@ pub(super) fn count(a: &mut Assembler, maps: &OffloadMaps, packets: Option<i16>)
 pub(super) fn count_by(a: &mut Assembler, maps: &OffloadMaps, packets: Option<i16>) {
     let counted = a.label();
     a.store(Width::U32, R10, STACK_PORT, R5);
-    a.load_map(R1, maps.counts);
-    a.copy(R2, R10);
-    a.add(R2, STACK_PORT.into());
-    a.call(helper::MAP_LOOK_UP);
-    a.jump_if_null(R0, counted);
+    look_up(a, maps.counts, STACK_PORT, counted);
     a.load(Width::U64, R1, R0, 0);
     match packets {
         None => a.add(R1, 1),

@@ -15,7 +15,9 @@
 //! Checksums are changed by the kernel, which knows what a sender on the same machine has left unfinished.
 
 use super::super::assembler::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
-use super::super::assembler::{Assembler, FILTER_ACCEPT, INGRESS_DROP, Label, Slot, Width, buffer, helper};
+use super::super::assembler::{
+    Assembler, FILTER_ACCEPT, INGRESS_DROP, Label, Register, Slot, Width, buffer, helper,
+};
 use super::OffloadMaps;
 use super::emit::{self, At, Family, IP, STACK_LENGTH, TCP, V4, V6};
 use super::flow::offset;
@@ -105,11 +107,7 @@ pub(in super::super) fn ingress(maps: Option<&OffloadMaps>) -> Vec<Slot> {
 fn load_note(a: &mut Assembler, maps: &OffloadMaps, none: Label) {
     a.set(R1, 0);
     a.store(Width::U32, R10, STACK_NUMBER, R1);
-    a.load_map(R1, maps.notes);
-    a.copy(R2, R10);
-    a.add(R2, STACK_NUMBER.into());
-    a.call(helper::MAP_LOOK_UP);
-    a.jump_if_null(R0, none);
+    emit::look_up(a, maps.notes, STACK_NUMBER, none);
 }
 
 /// Goes on if the filter has noted the frame, and clears the note.
@@ -141,15 +139,12 @@ fn copy_head(a: &mut Assembler, unknown: Label) {
 }
 
 /// The frame's length is in R8; leaves that of its head, which the verifier knows to be more than nothing.
-fn load_head_bytes(a: &mut Assembler, to: super::super::assembler::Register) {
-    let (is_long, is_known) = (a.label(), a.label());
+fn load_head_bytes(a: &mut Assembler, to: Register) {
+    let is_long = a.label();
     a.set(to, HEAD_BYTES);
     a.jump_if_greater(R8, to, is_long);
     a.copy(to, R8);
-    a.jump(is_known);
     a.place(is_long);
-    a.set(to, HEAD_BYTES);
-    a.place(is_known);
 }
 
 /// Makes the frame's head one piece that may be written, from R7 to R8.
