@@ -61,21 +61,26 @@ pub(crate) fn key_of(path: &Path) -> String {
 }
 
 impl Changes {
-    /// Sends what is not archived of hours that are complete. An object of another content ends nothing but is returned.
+    /// Sends what is not archived of hours that are complete. An hour that cannot be frozen, and an object of another content,
+    /// end nothing but are returned.
     pub(crate) fn archive(
         &self,
         store: &dyn ObjectStore,
         now_ns: u64,
         done: &mut Upkeep,
     ) -> Result<(), StoreError> {
-        let mut taken = Ok(());
+        let mut failed = None;
         for partition in dataset::partitions(&self.root)? {
             if (partition.hour + 1).saturating_mul(HOUR_NS).saturating_add(SETTLED_NS) > now_ns {
                 break;
             }
-            for path in self.freeze(&partition, done)? {
+            let frozen = self.freeze(&partition, done).unwrap_or_else(|error| {
+                failed.get_or_insert(error);
+                Vec::new()
+            });
+            for path in frozen {
                 if self.is_ending() {
-                    return taken;
+                    return failed.map_or(Ok(()), Err);
                 }
                 let key = key_of(&path);
                 match store.put_new(&key, &path, &|| !self.is_ending()) {
@@ -89,16 +94,16 @@ impl Changes {
                     Err(source) => {
                         let is_taken = source.kind() == io::ErrorKind::AlreadyExists;
                         let path = PathBuf::from(store.name()).join(&key);
-                        let failed = Err(StoreError::Io { doing: "archive", path, source });
+                        let error = StoreError::Io { doing: "archive", path, source };
                         if !is_taken {
-                            return failed;
+                            return Err(error);
                         }
-                        taken = failed;
+                        failed = Some(error);
                     }
                 }
             }
         }
-        taken
+        failed.map_or(Ok(()), Err)
     }
 
     /// The files of an hour that are to be sent, which no longer change; joins small ones before.
@@ -107,7 +112,8 @@ impl Changes {
         let lacks = |marks: &Marks, files: Vec<PathBuf>| -> Vec<PathBuf> {
             files.into_iter().filter(|file| !marks.is_archived(file)).collect()
         };
-        if lacks(&Marks::of(path)?, dataset::published(path)?).is_empty() {
+        let files = dataset::published(path)?;
+        if Marks::read(path).is_ok_and(|marks| lacks(&marks, files).is_empty()) {
             return Ok(Vec::new());
         }
         let _upkeep = self.upkeep.lock();
@@ -116,7 +122,7 @@ impl Changes {
             Ok(true) | Err(_) => {}
             Ok(false) => return Ok(Vec::new()),
         }
-        let mut marks = Marks::of(path)?;
+        let mut marks = self.marks(path)?;
         let view = dataset::open_all(&dataset::published(path)?)?;
         let sent = lacks(&marks, view.files.iter().map(|file| file.path.clone()).collect());
         if sent.iter().any(|file| !marks.is_frozen(file)) {
@@ -131,7 +137,7 @@ impl Changes {
         if !file.exists() {
             return Ok(());
         }
-        let mut marks = Marks::of(&partition.path)?;
+        let mut marks = self.marks(&partition.path)?;
         marks.0.insert(name_of(file).to_owned(), true);
         marks.save(&partition.path)
     }

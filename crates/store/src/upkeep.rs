@@ -136,6 +136,8 @@ pub(crate) struct Changes {
     pub(crate) next_id: AtomicU64,
     /// Files are to be in an archive before they may be too old.
     pub(crate) archives: bool,
+    /// Marks of an archive that were damaged, each told once.
+    pub(crate) damaged: Arc<Mutex<Skipped>>,
     /// Set to stop compaction early, so that nobody waits for it.
     pub(crate) ending: Arc<AtomicBool>,
 }
@@ -144,8 +146,8 @@ impl Changes {
     /// For the holder of the dataset's lock; numbers of new files begin here.
     pub(crate) fn new(root: &Path, next_id: u64, table: Table) -> Self {
         let (root, next_id) = (root.to_path_buf(), AtomicU64::new(next_id));
-        let (publish, upkeep, ending) = Default::default();
-        Self { root, publish, upkeep, table: Mutex::new(table), next_id, archives: false, ending }
+        let (publish, upkeep, ending, damaged) = Default::default();
+        Self { root, publish, upkeep, table: Mutex::new(table), next_id, archives: false, damaged, ending }
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -175,7 +177,7 @@ impl Changes {
         let mut view = dataset::open_all(&dataset::published(&partition.path)?)?;
         // Of a damaged rollup nobody knows what it covers: making the next one tells that.
         let Ok(covered) = rollup::covered(&self.root, partition.hour) else { return Ok(true) };
-        let marks = Marks::of(&partition.path)?;
+        let marks = self.marks(&partition.path)?;
         view.files.retain(|file| !covered.contains(name_of(&file.path)) && !marks.is_frozen(&file.path));
         for files in groups(&view) {
             let Some(mut compaction) = Compaction::write(self, &partition.path, files)? else {
@@ -230,7 +232,7 @@ impl Changes {
             });
             if self.archives {
                 for (partition, files) in &mut old {
-                    keep_archived(partition, files)?;
+                    self.keep_archived(partition, files)?;
                 }
             }
             self.expire(&old, &mut done)?;
@@ -329,7 +331,7 @@ impl Changes {
         });
         if only_archived {
             for (partition, files) in &mut partitions {
-                keep_archived(partition, files)?;
+                self.keep_archived(partition, files)?;
             }
         }
         partitions.retain(|(_, files)| !files.is_empty());
@@ -350,6 +352,13 @@ impl Changes {
         Ok(going)
     }
 
+    /// Of the files of an hour, those that the archive has.
+    fn keep_archived(&self, partition: &Partition, files: &mut Vec<PathBuf>) -> Result<(), StoreError> {
+        let marks = self.marks(&partition.path)?;
+        files.retain(|file| marks.is_archived(file));
+        Ok(())
+    }
+
     /// Removes these files of hours, and folders that nothing is left in.
     fn expire(&self, going: &[(Partition, Vec<PathBuf>)], done: &mut Upkeep) -> Result<(), StoreError> {
         if going.is_empty() {
@@ -367,7 +376,7 @@ impl Changes {
     fn remove_all(&self, going: &[(Partition, Vec<PathBuf>)], done: &mut Upkeep) -> Result<(), StoreError> {
         for (partition, files) in going {
             let _names = self.publish.lock();
-            let marks = if self.archives { Some(Marks::of(&partition.path)?) } else { None };
+            let marks = if self.archives { Some(self.marks(&partition.path)?) } else { None };
             for path in files {
                 let before = done.records_expired;
                 remove(path, done)?;
@@ -435,13 +444,6 @@ fn filled(root: &Path) -> Result<Vec<(Partition, Vec<PathBuf>)>, StoreError> {
         }
     }
     Ok(partitions)
-}
-
-/// Of the files of an hour, those that the archive has.
-fn keep_archived(partition: &Partition, files: &mut Vec<PathBuf>) -> Result<(), StoreError> {
-    let marks = Marks::of(&partition.path)?;
-    files.retain(|file| marks.is_archived(file));
-    Ok(())
 }
 
 /// Takes the oldest hours, as many as have the bytes that are left to remove.

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use thalweg_flow::FlowRecord;
 use thalweg_flow::export::Amount;
 
-use crate::dataset::{self, View, Window};
+use crate::dataset::{self, Skipped, View, Window};
 use crate::error::StoreError;
 use crate::file::ROW_GROUP_ROWS;
 use crate::iceberg::Table;
@@ -113,6 +113,8 @@ pub struct WriterStatus {
     pub archive_errors: u64,
     /// Why nothing is archived now.
     pub archive_error: Option<String>,
+    /// Marks of what is archived that were damaged, and made anew.
+    pub marks_damaged: Skipped,
 }
 
 /// Writes a dataset. Only one writer of a folder exists at a time, in any process.
@@ -162,6 +164,8 @@ struct State {
     upkeep_trouble: Trouble,
     /// Hours cannot be archived.
     archive_trouble: Trouble,
+    /// Damaged marks that were told.
+    damaged_told: usize,
     /// Bytes of files since retention was last applied.
     bytes_since_retention: u64,
     status: WriterStatus,
@@ -339,8 +343,10 @@ impl Writer {
 
     /// What was done so far.
     pub fn status(&self) -> WriterStatus {
+        let marks_damaged = self.shared.changes.damaged.lock().clone();
         let state = self.shared.state();
-        WriterStatus { records_pending: state.pending_records as u64, ..state.status.clone() }
+        let records_pending = state.pending_records as u64;
+        WriterStatus { records_pending, marks_damaged, ..state.status.clone() }
     }
 
     /// Writes pending records and ends. Fails with [`StoreError::Lost`] if some could not be written.

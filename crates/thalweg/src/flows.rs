@@ -425,7 +425,7 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
     writer::only_folders(args, "compact")?;
     let archive = keep.archive.as_deref().map(thalweg_probe::open_archive).transpose();
     let archive = archive.map_err(|error| Failure::Usage(format!("--archive: {error}")))?;
-    let (mut done, mut skipped) = (Upkeep::default(), Skipped::default());
+    let (mut done, mut skipped, mut damaged) = (Upkeep::default(), Skipped::default(), Skipped::default());
     // A writer would create the folder; here a missing folder is an error.
     for part in writer::open(args)?.parts().map_err(failed)? {
         let (iceberg, archive) = (keep.iceberg, archive.clone());
@@ -443,12 +443,15 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
         let policy = keep.retention();
         let kept = writer.retain(policy).and_then(|_| writer.compact());
         kept.and_then(|_| writer.roll_up(policy.rollups)).map_err(failed)?;
-        done.add(&writer.close().map_err(failed)?.upkeep);
+        let status = writer.close().map_err(failed)?;
+        done.add(&status.upkeep);
+        damaged.join(status.marks_damaged);
         archived.map_err(failed)?;
     }
     let Upkeep { files_joined, files_made, records_joined, .. } = done;
     let Upkeep { files_expired, records_expired, bytes_expired, rollups_made, .. } = done;
     let Upkeep { files_archived, bytes_archived, records_unarchived, .. } = done;
+    report_damaged(&damaged);
     match format {
         Format::Json => print(&format!(
             "{:#}\n",
@@ -463,6 +466,7 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
                 "files_archived": files_archived,
                 "bytes_archived": bytes_archived,
                 "records_unarchived": records_unarchived,
+                "marks_damaged": damaged.count,
             })
         ))?,
         Format::Human => print(&format!(
@@ -487,6 +491,13 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
         ))?,
     }
     complete(&skipped)
+}
+
+/// Names marks of an archive that were damaged.
+fn report_damaged(damaged: &Skipped) {
+    for (path, what) in &damaged.named {
+        let _ = writeln!(std::io::stderr(), "warning: {}: {what}", path.display());
+    }
 }
 
 /// Reports what an interrupted writer left to standard error.

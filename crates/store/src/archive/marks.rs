@@ -1,4 +1,7 @@
 //! Which files of an hour an archive gets and has: lines of a file in the hour's folder, which is replaced as a whole.
+//!
+//! A damaged one says nothing: then all files of its hour stay, joined with no others, until they were sent again. The store
+//! says that it has them, so nothing is lost or there twice. Other hours go on.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,23 +10,45 @@ use std::path::Path;
 
 use crate::dataset::{self, name_of};
 use crate::error::StoreError;
+use crate::upkeep::Changes;
 
 /// The file with an hour's marks.
 const MARKS: &str = ".archive";
 const FROZEN: &str = "frozen";
 const ARCHIVED: &str = "archived";
 
+impl Changes {
+    /// What is marked in an hour's folder. Damaged marks are made anew, and told. For the holder of `upkeep`.
+    pub(crate) fn marks(&self, partition: &Path) -> Result<Marks, StoreError> {
+        let why = match Marks::read(partition) {
+            Ok(marks) => return Ok(marks),
+            Err(why) => why,
+        };
+        let marks = Marks::of_unknown(partition)?;
+        let mut what = format!("{why}: the files of this hour stay until they were archived again");
+        if let Err(error) = marks.save(partition) {
+            what += &format!(" ({error})");
+        }
+        let path = partition.join(MARKS);
+        let mut damaged = self.damaged.lock();
+        // One that cannot be made anew is met again and again.
+        if damaged.named.iter().all(|(known, _)| *known != path) {
+            damaged.add(path, what);
+        }
+        Ok(marks)
+    }
+}
+
 /// Which files of an hour were given to the archive, and which are there.
 #[derive(Debug, Default)]
 pub(crate) struct Marks(pub(super) BTreeMap<String, bool>);
 
 impl Marks {
-    /// Those of this folder; none if there are none.
-    pub(crate) fn of(partition: &Path) -> Result<Self, StoreError> {
-        let path = partition.join(MARKS);
-        let text = match fs::read_to_string(&path) {
+    /// Those of this folder, none if there are none. Fails in words if they cannot be read.
+    pub(super) fn read(partition: &Path) -> Result<Self, String> {
+        let text = match fs::read_to_string(partition.join(MARKS)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            read => read.map_err(StoreError::io("read", &path))?,
+            read => read.map_err(|error| error.to_string())?,
         };
         let mark = |line: &str| {
             let (word, name) = line.split_once(' ')?;
@@ -33,11 +58,15 @@ impl Marks {
                 .map(|(_, is)| (name.to_owned(), *is))
         };
         let marks: Option<BTreeMap<String, bool>> = text.lines().map(mark).collect();
-        marks.map(Self).ok_or_else(|| StoreError::Unreadable {
-            path,
-            what: "it does not say what is archived: put back what it was, or remove the hour's folder"
-                .to_owned(),
-        })
+        // The last line may have been cut short.
+        let marks = marks.filter(|_| text.ends_with('\n'));
+        marks.map(Self).ok_or_else(|| "it is damaged".to_owned())
+    }
+
+    /// For an hour of which nobody knows what is archived: nothing is, and all of its files may be given to the archive.
+    fn of_unknown(partition: &Path) -> Result<Self, StoreError> {
+        let files = dataset::published(partition)?;
+        Ok(Self(files.iter().map(|file| (name_of(file).to_owned(), false)).collect()))
     }
 
     /// Whether a file was or is given to the archive: it must stay what it is.
@@ -51,6 +80,10 @@ impl Marks {
     }
 
     pub(super) fn save(&self, partition: &Path) -> Result<(), StoreError> {
+        if self.0.is_empty() {
+            Self::forget(partition);
+            return Ok(());
+        }
         let word = |is_archived: bool| if is_archived { ARCHIVED } else { FROZEN };
         let text: String = self.0.iter().map(|(name, is)| format!("{} {name}\n", word(*is))).collect();
         let mut new = dataset::Temporary::of(partition.join(MARKS));

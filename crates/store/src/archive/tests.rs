@@ -198,6 +198,73 @@ fn age_removes_only_what_is_archived_and_lack_of_room_counts_what_is_lost() {
 }
 
 #[test]
+fn damaged_marks_stop_one_hour_until_its_files_were_sent_again() {
+    let damaged = ["archived flows", "archived flows\nx\n", "", "\u{fffd}\n"];
+    let garbage = damaged.map(str::as_bytes).into_iter().chain([[0xff, b'\n'].as_slice()]);
+    for (nth, text) in garbage.enumerate() {
+        let (folder, store) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
+        let archive: Option<Arc<dyn ObjectStore>> = Some(Arc::<Memory>::clone(&store));
+        let said = Arc::<Mutex<Vec<String>>>::default();
+        let told = Arc::clone(&said);
+        let notify = Notify::new(move |_, text| told.lock().push(text.to_owned()));
+        let options =
+            WriterOptions { upkeep_interval_s: 0, archive, notify, ..WriterOptions::new(|| LATER_NS) };
+        let (writer, _) = Writer::open(folder.path(), options).unwrap();
+        let retention = Retention { age_max_s: Some(3600), ..Retention::default() };
+        let mut chance = Chance::new(9);
+        let mut write = || {
+            writer.append(&records(&mut chance)).unwrap();
+            writer.flush().unwrap();
+        };
+        write();
+        writer.archive().unwrap();
+        write();
+        write();
+        let all = sums(&Dataset::open(folder.path()).unwrap());
+        let hours = dataset::partitions(folder.path()).unwrap();
+        let marks = hours[0].path.join(".archive");
+        fs::write(&marks, text).unwrap();
+        let files = || [0, 1].map(|hour: usize| dataset::published(&hours[hour].path).unwrap().len());
+        assert_eq!(writer.compact().unwrap().files_joined, 2, "{nth}: only of the other hour");
+        assert_eq!(files(), [3, 2], "{nth}");
+        // What is known to be archived goes, and nothing else.
+        assert_eq!(writer.retain(retention).unwrap().files_expired, 1, "{nth}");
+        assert_eq!(files(), [3, 1], "{nth}");
+        assert_eq!(both(folder.path(), &store), all, "{nth}");
+        assert_eq!(writer.archive().unwrap().files_archived, 4, "{nth}: one of them was there");
+        assert_eq!(store.objects.lock().len(), 5, "{nth}");
+        assert_eq!(sums(&archive_of(&store)), all, "{nth}");
+        let done = writer.retain(retention).unwrap();
+        assert_eq!((done.files_expired, done.records_unarchived), (4, 0), "{nth}");
+        let status = writer.close().unwrap();
+        assert_eq!(status.marks_damaged.count, 1, "{nth}");
+        let names = |text: &&String| text.contains(&marks.display().to_string());
+        assert_eq!(said.lock().iter().filter(names).count(), 1, "{nth}: {said:?}");
+    }
+}
+
+#[test]
+fn marks_that_cannot_be_made_anew_stop_no_other_hour() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
+    let writer = open(folder.path(), &store, Retention::default());
+    for seed in 5..7 {
+        writer.append(&records(&mut Chance::new(seed))).unwrap();
+        writer.flush().unwrap();
+    }
+    let hours = dataset::partitions(folder.path()).unwrap();
+    // A folder of this name cannot be replaced.
+    fs::create_dir(hours[0].path.join(".archive")).unwrap();
+    for joined in [2, 0] {
+        assert_eq!(writer.compact().unwrap().files_joined, joined);
+    }
+    assert!(writer.archive().is_err());
+    assert_eq!(store.objects.lock().len(), 1, "the other hour");
+    let of = Retention { bytes_max: Some(1), ..Retention::default() };
+    assert_eq!(writer.retain(of).unwrap().records_unarchived, 100, "room is made");
+    assert_eq!(writer.close().unwrap().marks_damaged.count, 1);
+}
+
+#[test]
 fn hours_are_archived_when_they_are_complete() {
     let (folder, store) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
     let archive: Option<Arc<dyn ObjectStore>> = Some(Arc::<Memory>::clone(&store));

@@ -327,8 +327,7 @@ impl Shared {
                 };
                 let table = Table::new(&part, self.options.iceberg, self.options.now_ns);
                 let (_, next_id) = recover(&part)?;
-                let ending = Arc::clone(&self.changes.ending);
-                let changes = Changes { ending, archives: true, ..Changes::new(&part, next_id, table) };
+                let changes = self.changes_of(&part, next_id, table);
                 let archived = changes.archive(store.as_ref(), now_ns, &mut done);
                 lock.release(true)?;
                 archived?;
@@ -341,6 +340,7 @@ impl Shared {
     }
 
     fn note_archived(&self, name: &str, error: Option<&StoreError>) {
+        self.tell_damaged();
         let mut state = self.state();
         state.status.archive_error = error.map(StoreError::to_string);
         let root = self.changes.root.display();
@@ -389,6 +389,14 @@ impl Shared {
         changes.sum_hours(self.options.retention.rollups, (self.options.now_ns)(), Some(&self.ages))
     }
 
+    /// For the folder of a writer that has ended.
+    fn changes_of(&self, part: &Path, next_id: u64, table: Table) -> Changes {
+        let own = &self.changes;
+        let (ending, damaged, archives) =
+            (Arc::clone(&own.ending), Arc::clone(&own.damaged), self.options.archive.is_some());
+        Changes { ending, damaged, archives, ..Changes::new(part, next_id, table) }
+    }
+
     /// Does the same in the folders of writers that have ended, for nobody else would.
     fn look_after_others(&self, done: &mut Upkeep) -> Result<(), StoreError> {
         for part in dataset::parts(dataset::home(self.root()))?.iter().filter(|part| *part != self.root()) {
@@ -403,9 +411,7 @@ impl Shared {
             let mut table = Table::new(part, self.options.iceberg, self.options.now_ns);
             table.follow()?;
             let (_, next_id) = recover(part)?;
-            let ending = Arc::clone(&self.changes.ending);
-            let archives = self.options.archive.is_some();
-            let changes = Changes { ending, archives, ..Changes::new(part, next_id, table) };
+            let changes = self.changes_of(part, next_id, table);
             let now_ns = (self.options.now_ns)();
             done.add(&changes.retain(self.options.retention, now_ns, Some(&self.ages))?);
             done.add(&changes.compact()?);
@@ -427,7 +433,20 @@ impl Shared {
         }
     }
 
+    /// Tells of marks that were found damaged since.
+    fn tell_damaged(&self) {
+        let damaged = self.changes.damaged.lock().named.clone();
+        let mut state = self.state();
+        let told = state.damaged_told;
+        state.damaged_told = told.max(damaged.len());
+        drop(state);
+        for (path, what) in damaged.iter().skip(told) {
+            self.options.notify.warn(&format!("{}: {what}", path.display()));
+        }
+    }
+
     fn note_upkeep(&self, done: &Upkeep) {
+        self.tell_damaged();
         let mut state = self.state();
         state.status.upkeep.add(done);
         state.upkeep_trouble.end(Instant::now());
@@ -442,6 +461,7 @@ impl Shared {
     }
 
     pub(super) fn note_upkeep_failure(&self, error: &StoreError) {
+        self.tell_damaged();
         let mut state = self.state();
         state.status.errors += 1;
         state.status.last_error = Some(error.to_string());
