@@ -189,7 +189,7 @@ impl OutletSummary {
 /// The current status of a receiver of records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutletStatus {
-    /// A collector's address, or a folder.
+    /// A collector's address, a folder, or a bucket.
     pub to: String,
     /// Records that arrived, as far as known.
     pub records: u64,

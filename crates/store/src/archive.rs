@@ -78,7 +78,7 @@ impl Changes {
                 failed.get_or_insert(error);
                 Vec::new()
             });
-            for path in frozen {
+            for (path, records) in frozen {
                 if self.is_ending() {
                     return failed.map_or(Ok(()), Err);
                 }
@@ -86,6 +86,7 @@ impl Changes {
                 match store.put_new(&key, &path, &|| !self.is_ending()) {
                     Ok(()) => {
                         done.files_archived += 1;
+                        done.records_archived += records;
                         done.bytes_archived += fs::metadata(&path).map_or(0, |metadata| metadata.len());
                         self.note_archived(&partition, &path)?;
                     }
@@ -106,14 +107,11 @@ impl Changes {
         failed.map_or(Ok(()), Err)
     }
 
-    /// The files of an hour that are to be sent, which no longer change; joins small ones before.
-    fn freeze(&self, partition: &Partition, done: &mut Upkeep) -> Result<Vec<PathBuf>, StoreError> {
+    /// The files of an hour that are to be sent, which no longer change, and their records; joins small ones before.
+    fn freeze(&self, partition: &Partition, done: &mut Upkeep) -> Result<Vec<(PathBuf, u64)>, StoreError> {
         let path = &partition.path;
-        let lacks = |marks: &Marks, files: Vec<PathBuf>| -> Vec<PathBuf> {
-            files.into_iter().filter(|file| !marks.is_archived(file)).collect()
-        };
         let files = dataset::published(path)?;
-        if Marks::read(path).is_ok_and(|marks| lacks(&marks, files).is_empty()) {
+        if Marks::read(path).is_ok_and(|marks| files.iter().all(|file| marks.is_archived(file))) {
             return Ok(Vec::new());
         }
         let _upkeep = self.upkeep.lock();
@@ -124,9 +122,12 @@ impl Changes {
         }
         let mut marks = self.marks(path)?;
         let view = dataset::open_all(&dataset::published(path)?)?;
-        let sent = lacks(&marks, view.files.iter().map(|file| file.path.clone()).collect());
-        if sent.iter().any(|file| !marks.is_frozen(file)) {
-            marks.0.extend(sent.iter().map(|file| (name_of(file).to_owned(), false)));
+        let sent: Vec<(PathBuf, u64)> = (view.files.iter())
+            .filter(|file| !marks.is_archived(&file.path))
+            .map(|file| (file.path.clone(), file.rows()))
+            .collect();
+        if sent.iter().any(|(file, _)| !marks.is_frozen(file)) {
+            marks.0.extend(sent.iter().map(|(file, _)| (name_of(file).to_owned(), false)));
             marks.save(path)?;
         }
         Ok(sent)

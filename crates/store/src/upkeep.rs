@@ -86,6 +86,7 @@ pub struct Upkeep {
     pub bytes_expired: u64,
     /// Files that are in the archive since.
     pub files_archived: u64,
+    pub records_archived: u64,
     pub bytes_archived: u64,
     /// Of the removed records, those that an archive should have and has not.
     pub records_unarchived: u64,
@@ -118,6 +119,7 @@ impl Upkeep {
         self.records_expired += other.records_expired;
         self.bytes_expired += other.bytes_expired;
         self.files_archived += other.files_archived;
+        self.records_archived += other.records_archived;
         self.bytes_archived += other.bytes_archived;
         self.records_unarchived += other.records_unarchived;
         self.rollups_made += other.rollups_made;

@@ -450,7 +450,7 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
     }
     let Upkeep { files_joined, files_made, records_joined, .. } = done;
     let Upkeep { files_expired, records_expired, bytes_expired, rollups_made, .. } = done;
-    let Upkeep { files_archived, bytes_archived, records_unarchived, .. } = done;
+    let Upkeep { files_archived, records_archived, bytes_archived, records_unarchived, .. } = done;
     report_damaged(&damaged);
     match format {
         Format::Json => print(&format!(
@@ -464,6 +464,7 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
                 "bytes_expired": bytes_expired,
                 "rollups_made": rollups_made,
                 "files_archived": files_archived,
+                "records_archived": records_archived,
                 "bytes_archived": bytes_archived,
                 "records_unarchived": records_unarchived,
                 "marks_damaged": damaged.count,
@@ -481,8 +482,9 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
             match keep.archive {
                 Some(_) => {
                     format!(
-                        "; archived {}, {}",
+                        "; archived {} with {}, {}",
                         counted(files_archived, "file"),
+                        counted(records_archived, "record"),
                         counted(bytes_archived, "byte")
                     )
                 }

@@ -26,6 +26,8 @@ use crate::summary::{OutletStatus, OutletSummary};
 const STORE_QUEUE: &str = "store-queue";
 /// The loss name of records that could not be written before the end.
 const NOT_WRITTEN: &str = "not-written";
+/// The loss name of records that an archive lacks because the disk needed their room first.
+const NOT_ARCHIVED: &str = "not-archived";
 /// How often to check whether to stop waiting.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How often to try to open a dataset whose disk takes nothing.
@@ -195,9 +197,8 @@ impl Outlet for Kept {
     }
 
     fn status(&mut self) -> Vec<OutletStatus> {
-        let lost = [(STORE_QUEUE.to_owned(), self.refused.records)];
-        let lost = lost.into_iter().filter(|(_, records)| *records > 0).collect();
-        vec![match &self.dataset {
+        let lost = reasons([(STORE_QUEUE, self.refused.records)]);
+        let mut all = vec![match &self.dataset {
             Ok(Dataset { writer, name, .. }) => {
                 let status = writer.status();
                 OutletStatus {
@@ -205,9 +206,7 @@ impl Outlet for Kept {
                     records: status.records_written,
                     waiting: status.records_pending,
                     lost,
-                    error: status.last_error.filter(|_| writer.is_in_trouble()).or_else(|| {
-                        status.archive_error.map(|error| format!("on disk, but not archived: {error}"))
-                    }),
+                    error: status.last_error.filter(|_| writer.is_in_trouble()),
                 }
             }
             Err(NotOpen { why, .. }) => OutletStatus {
@@ -217,7 +216,19 @@ impl Outlet for Kept {
                 lost,
                 error: Some(why.to_string()),
             },
-        }]
+        }];
+        if let (Some(archive), Ok(Dataset { writer, .. })) = (&self.options.archive, &self.dataset) {
+            let status = writer.status();
+            all.push(OutletStatus {
+                to: archive.name().to_owned(),
+                records: status.upkeep.records_archived,
+                // In the folder they are safe, and most of them are of hours that are not complete.
+                waiting: 0,
+                lost: reasons([(NOT_ARCHIVED, status.upkeep.records_unarchived)]),
+                error: status.archive_error,
+            });
+        }
+        all
     }
 
     fn finish(self: Box<Self>, _hurried: bool) -> Result<Finished, ProbeError> {
@@ -234,12 +245,16 @@ impl Outlet for Kept {
         };
         taken -= unwritten;
         let missed = [refused, unwritten].into_iter().sum();
-        let lost = [(STORE_QUEUE, refused.records), (NOT_WRITTEN, unwritten.records)];
-        let lost = lost.into_iter().filter(|(_, records)| *records > 0);
-        let lost: BTreeMap<String, u64> = lost.map(|(why, records)| (why.to_owned(), records)).collect();
+        let lost = reasons([(STORE_QUEUE, refused.records), (NOT_WRITTEN, unwritten.records)]);
         let summary = OutletSummary { lost, error, not_archived, ..OutletSummary::all_taken(name, taken) };
         Ok(Finished { summaries: vec![summary], missed })
     }
+}
+
+/// Lost records by reason; only reasons that occurred.
+fn reasons<const N: usize>(lost: [(&str, u64); N]) -> BTreeMap<String, u64> {
+    let lost = lost.into_iter().filter(|(_, records)| *records > 0);
+    lost.map(|(why, records)| (why.to_owned(), records)).collect()
 }
 
 /// The part of a recovery that the operator should know.
@@ -257,3 +272,6 @@ fn notice(recovery: &Recovery) -> Option<String> {
     }
     (!words.is_empty()).then(|| words.join("; "))
 }
+
+#[cfg(test)]
+mod tests;
