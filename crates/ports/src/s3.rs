@@ -118,6 +118,11 @@ impl Bucket {
         &self.name
     }
 
+    /// Host and port of where it answers.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
     /// The objects whose names begin so; what has one more slash is named as a folder, unless `is_deep`.
     pub fn list(&self, under: &str, is_deep: bool) -> Result<Listing, S3Error> {
         let mut listing = Listing::default();

@@ -31,6 +31,10 @@ impl ObjectStore for Archive {
         self.0.name()
     }
 
+    fn server(&self) -> &str {
+        self.0.server()
+    }
+
     fn list(&self, under: &str, is_deep: bool) -> io::Result<Objects> {
         let listing = self.0.list(under, is_deep).map_err(in_words)?;
         Ok(Objects { objects: listing.objects, folders: listing.folders })

@@ -15,31 +15,33 @@
 //! removed first, and then what is not, which is counted.
 //!
 //! Readers list the store and read footers and columns by range. A file that is here and there counts once: it has the
-//! same name and size. Where records are gone here but are there, they answer, and not sums of them
-//! (`rollup::choose`).
+//! same name and size, and the folder is one that was sent there (`pairs`). Where records are gone here but are there, they
+//! answer, and not sums of them (`rollup::choose`).
 //!
 //! Missing: removal in the store (its own rules of a lifecycle do that), an Iceberg table there, rollups.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use thalweg_text::calendar::{HOUR_NS, SECOND_NS, parse_time};
 
-use crate::dataset::{self, Dataset, Partition, View, Window, name_of};
+use crate::dataset::{self, Dataset, Partition, Temporary, View, Window, name_of};
 use crate::error::StoreError;
 use crate::file::FlowFile;
 use crate::object::{ObjectStore, Objects};
 use crate::upkeep::{Changes, Upkeep};
 
 pub(crate) mod marks;
+mod pairs;
 #[cfg(test)]
 mod tests;
 
 use marks::Marks;
+use pairs::Pairs;
 
 /// How long after its end an hour is complete: flows are reported a while after their last packet.
 const SETTLED_NS: u64 = 600 * SECOND_NS;
@@ -60,6 +62,16 @@ pub(crate) fn key_of(path: &Path) -> String {
     parts.join("/")
 }
 
+/// Gives a small file in this folder another content, durably.
+fn replace(folder: &Path, name: &str, text: &str) -> Result<(), StoreError> {
+    let mut new = Temporary::of(folder.join(name));
+    let mut file = fs::File::create(new.path()).map_err(StoreError::io("create", new.path()))?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    written.map_err(StoreError::io("write", new.path()))?;
+    new.publish()?;
+    dataset::sync_folder(folder)
+}
+
 impl Changes {
     /// Sends what is not archived of hours that are complete. An hour that cannot be frozen, and an object of another content,
     /// end nothing but are returned.
@@ -70,6 +82,7 @@ impl Changes {
         done: &mut Upkeep,
     ) -> Result<(), StoreError> {
         let mut failed = None;
+        pairs::note(&self.root, store.name())?;
         for partition in dataset::partitions(&self.root)? {
             if (partition.hour + 1).saturating_mul(HOUR_NS).saturating_add(SETTLED_NS) > now_ns {
                 break;
@@ -172,8 +185,11 @@ impl Dataset {
             let is_settled = now == before;
             before = now;
             if is_settled {
+                let pairs = Pairs::of(&self.parts()?, &self.archives);
                 let mut found = self.archives.iter().zip(&before);
-                match found.try_for_each(|(store, found)| add(&mut all, &Archived { store, found })) {
+                match found
+                    .try_for_each(|(store, found)| add(&mut all, &Archived { store, found, pairs: &pairs }))
+                {
                     // It was removed there.
                     Err(error) if error.is_gone() => before = list()?,
                     added => return added.map(|()| all),
@@ -200,17 +216,24 @@ impl Dataset {
 pub(crate) struct Archived<'a> {
     store: &'a Arc<dyn ObjectStore>,
     found: &'a [(String, u64)],
+    pairs: &'a Pairs,
 }
 
 impl Archived<'_> {
+    /// Whether a writer's folder is of the same dataset.
+    pub(crate) fn is_of(&self, folder: &Path) -> bool {
+        self.pairs.has(folder, self.store.name())
+    }
+
     /// Those that are not among these.
     pub(crate) fn beside<'a>(
         &self,
         files: impl Iterator<Item = &'a Arc<FlowFile>>,
     ) -> Result<View, StoreError> {
-        let known: HashMap<String, u64> = files.map(|file| (key_of(&file.path), file.size)).collect();
-        let is_new = |(key, size): &&(String, u64)| known.get(key) != Some(size);
-        let new: Vec<&(String, u64)> = self.found.iter().filter(is_new).collect();
+        let files =
+            files.filter(|file| file.path.ancestors().nth(3).is_some_and(|folder| self.is_of(folder)));
+        let known: HashSet<(String, u64)> = files.map(|file| (key_of(&file.path), file.size)).collect();
+        let new: Vec<&(String, u64)> = self.found.iter().filter(|found| !known.contains(*found)).collect();
         dataset::view_of(open_each(self.store, &new))
     }
 

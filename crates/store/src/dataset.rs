@@ -252,10 +252,16 @@ impl Dataset {
         }
     }
 
-    /// Adds the folders and archives of another dataset; a folder counts once, and so does a file that is in both.
+    /// Adds the folders and archives of another dataset; each counts once, and so does a file that is in a folder and the
+    /// archive that it was sent to.
     pub fn add(&mut self, other: Self) {
         self.roots.extend(other.roots);
-        self.archives.extend(other.archives);
+        let place = |store: &Arc<dyn ObjectStore>| (store.name().to_owned(), store.server().to_owned());
+        for store in other.archives {
+            if self.archives.iter().all(|known| place(known) != place(&store)) {
+                self.archives.push(store);
+            }
+        }
     }
 
     /// Whether a writer ever used each of these folders. Queries over any other folder return nothing.

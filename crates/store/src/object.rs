@@ -10,6 +10,9 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// As in `s3://bucket/prefix`.
     fn name(&self) -> &str;
 
+    /// Where it answers: there may be several of a name.
+    fn server(&self) -> &str;
+
     /// Objects whose names begin so, and, unless `is_deep`, only those without a further slash, and what is before it.
     fn list(&self, under: &str, is_deep: bool) -> io::Result<Objects>;
 

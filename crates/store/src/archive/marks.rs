@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 use crate::dataset::{self, name_of};
@@ -86,12 +86,7 @@ impl Marks {
         }
         let word = |is_archived: bool| if is_archived { ARCHIVED } else { FROZEN };
         let text: String = self.0.iter().map(|(name, is)| format!("{} {name}\n", word(*is))).collect();
-        let mut new = dataset::Temporary::of(partition.join(MARKS));
-        let mut file = fs::File::create(new.path()).map_err(StoreError::io("create", new.path()))?;
-        let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-        written.map_err(StoreError::io("write", new.path()))?;
-        new.publish()?;
-        dataset::sync_folder(partition)
+        super::replace(partition, MARKS, &text)
     }
 
     /// Removes the marks of an hour without files.

@@ -37,7 +37,12 @@ struct Memory {
     read: Mutex<u64>,
     /// What happens before the next lists, the last first.
     meanwhile: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
+    /// Of its name.
+    number: usize,
 }
+
+/// Names of some.
+const NAMES: [&str; 2] = ["s3://memory/a", "s3://memory/b"];
 
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -47,7 +52,11 @@ impl fmt::Debug for Memory {
 
 impl ObjectStore for Memory {
     fn name(&self) -> &str {
-        "s3://memory/a"
+        NAMES[self.number]
+    }
+
+    fn server(&self) -> &str {
+        "memory"
     }
 
     fn list(&self, under: &str, is_deep: bool) -> io::Result<Objects> {
@@ -486,6 +495,70 @@ fn the_same_of_a_further_writer() {
     let key = store.objects.lock().keys().find(|key| key.starts_with("writer-2/")).cloned().unwrap();
     store.objects.lock().remove(&key);
     assert_eq!(asked(folder.path(), Some(&store), Step::None), (all, hours_of_sums()));
+}
+
+/// The two datasets of a site, whose files have the same names and sizes: folders, archives, and what is in both.
+fn twins() -> ([tempfile::TempDir; 2], [Arc<Memory>; 2], [Writer; 2], (u64, u64)) {
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let stores = [0, 1].map(|number| Arc::new(Memory { number, ..Memory::default() }));
+    let mut all = (0, 0);
+    let writers = [0, 1].map(|number: usize| {
+        let writer = open(folders[number].path(), &stores[number], SUMMED);
+        let mut some = records(&mut Chance::new(13));
+        for record in &mut some {
+            record.counters.bytes = 1000 + number as u64;
+            all = (all.0 + 1, all.1 + record.counters.bytes);
+        }
+        writer.append(&some).unwrap();
+        writer.flush().unwrap();
+        writer.archive().unwrap();
+        writer
+    });
+    let listed = [0, 1].map(|number: usize| stores[number].list("", true).unwrap().objects);
+    assert_eq!(listed[0], listed[1], "only their content differs");
+    (folders, stores, writers, all)
+}
+
+#[test]
+fn files_of_two_datasets_that_have_a_name_and_a_size_are_two() {
+    for order in [[0, 1], [1, 0]] {
+        for gone in [&[][..], &[0], &[1], &[0, 1]] {
+            let (folders, stores, writers, all) = twins();
+            for number in gone {
+                assert_eq!(writers[*number].retain(SUMMED).unwrap().files_expired, 2);
+            }
+            let mut dataset = Dataset::open(folders[order[0]].path()).unwrap();
+            dataset.add(Dataset::open(folders[order[1]].path()).unwrap());
+            // One archive that is named twice counts once.
+            for number in [0, 1, 0] {
+                dataset.add(archive_of(&stores[number]));
+            }
+            assert_eq!(sums(&dataset), all, "{order:?} {gone:?}");
+            let query = Query::new(Window::ALL, Filter::default());
+            for step in [Step::None, Step::Records] {
+                let needs = Needs { query: &query, keys: &[], step, live: false, rollups: true };
+                let (view, _) = dataset.view_for(&needs).unwrap();
+                let answer = top(&view, &query, &[], Metric::Bytes, 0).unwrap();
+                assert_eq!((answer.total.flows, answer.total.bytes), all, "{order:?} {gone:?} {step:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_copy_of_a_folder_or_an_archive_is_of_the_same_dataset() {
+    let (folders, stores, _writers, all) = twins();
+    let of_first = sums(&Dataset::open(folders[0].path()).unwrap());
+    // A bucket that is replicated under another name.
+    let copy = Memory { number: 1, ..Memory::default() };
+    copy.objects.lock().extend(stores[0].objects.lock().clone());
+    assert_eq!(both(folders[0].path(), &Arc::new(copy)), of_first);
+    // Another one beside it, which was never sent, and has what the first archive has.
+    fs::remove_file(folders[1].path().join(".archive")).unwrap();
+    let mut dataset = Dataset::open(folders[0].path()).unwrap();
+    dataset.add(Dataset::open(folders[1].path()).unwrap());
+    dataset.add(archive_of(&stores[0]));
+    assert_eq!(sums(&dataset), all);
 }
 
 #[test]

@@ -165,7 +165,8 @@ fn add_archived(parts: &mut Vec<Part>, archived: &Archived<'_>) -> Result<(), St
     let mut others = View { skipped: new.skipped, ..View::default() };
     for file in new.files {
         let key = key_of(&file.path);
-        match parts.iter_mut().find(|part| part.covers(&file, &key)) {
+        let covers = |part: &&mut Part| archived.is_of(&part.folder) && part.covers(&file, &key);
+        match parts.iter_mut().find(covers) {
             Some(part) => {
                 part.archived.insert(name_of(&file.path).to_owned());
                 part.view.files.push(file);
