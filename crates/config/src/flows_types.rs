@@ -110,4 +110,6 @@ pub struct KeepConfig {
     pub minutes_s: Option<u64>,
     /// Sums by hours likewise.
     pub hours_s: Option<u64>,
+    /// Hours that ended this many seconds ago are removed in the archive.
+    pub archive_s: Option<u64>,
 }

@@ -269,6 +269,7 @@ fn retention(keep: &KeepConfig) -> Retention {
         free_min: keep.free,
         makes_room: true,
         rollups: RollupRetention { minutes_s: keep.minutes_s, hours_s: keep.hours_s },
+        archive_age_max_s: keep.archive_s,
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Requests are signed (AWS Signature Version 4), their bodies too, so that a store refuses what was damaged on the way.
 //! An object is written once: a store that knows `If-None-Match` refuses to write another of its name. Reads are tried
-//! again if a store does not answer or is busy; what writes is left to the caller, who has time.
+//! again if a store does not answer or is busy, and so is removal; what writes is left to the caller, who has time.
 //!
 //! Missing: parts (an object has at most 5 GB), anonymous access, credentials of a machine's metadata service.
 
@@ -20,7 +20,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ring::digest;
-use thalweg_text::calendar::Moment;
+use thalweg_text::calendar::{Moment, parse_time};
 
 use crate::http::Server;
 use crate::http::kept::{Answer, Asked, Body, Pool};
@@ -125,6 +125,25 @@ impl Bucket {
 
     /// The objects whose names begin so; what has one more slash is named as a folder, unless `is_deep`.
     pub fn list(&self, under: &str, is_deep: bool) -> Result<Listing, S3Error> {
+        self.list_of(under, is_deep, &|_| true)
+    }
+
+    /// The objects whose names begin so and that were written before this time, in nanoseconds since the epoch, by the
+    /// store's clock. One of which it does not say when is none.
+    pub fn list_written_before(&self, under: &str, before_ns: u64) -> Result<Listing, S3Error> {
+        let is_old = |object: &str| {
+            let written = element(object, "LastModified").and_then(parse_time);
+            written.is_some_and(|written_ns| written_ns < before_ns)
+        };
+        self.list_of(under, true, &is_old)
+    }
+
+    fn list_of(
+        &self,
+        under: &str,
+        is_deep: bool,
+        is_wanted: &dyn Fn(&str) -> bool,
+    ) -> Result<Listing, S3Error> {
         let mut listing = Listing::default();
         let mut token: Option<String> = None;
         loop {
@@ -143,7 +162,7 @@ impl Bucket {
                 return Err(S3Error::Strange(self.server.clone()));
             }
             let own = |key: String| key.strip_prefix(&self.prefix).map(str::to_owned);
-            for object in elements(&text, "Contents") {
+            for object in elements(&text, "Contents").filter(|object| is_wanted(object)) {
                 let key = element(object, "Key").map(plain).and_then(own);
                 let size = element(object, "Size").and_then(|size| size.parse().ok());
                 listing.objects.extend(key.zip(size));
@@ -179,6 +198,14 @@ impl Bucket {
                 io::Error::new(io::ErrorKind::UnexpectedEof, "the answer has fewer bytes than asked for");
             S3Error::Silent { server: self.server.clone(), source }
         })
+    }
+
+    /// Removes an object; one that is gone is none.
+    pub fn remove(&self, key: &str) -> Result<(), S3Error> {
+        match self.read_again(&|| Ask::of("DELETE", key), &|| true) {
+            Err(error) if !error.is_gone() => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Bytes of an object, and its checksum, if it was written with one.

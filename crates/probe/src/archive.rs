@@ -40,6 +40,14 @@ impl ObjectStore for Archive {
         Ok(Objects { objects: listing.objects, folders: listing.folders })
     }
 
+    fn written_before(&self, under: &str, before_ns: u64) -> io::Result<Vec<(String, u64)>> {
+        self.0.list_written_before(under, before_ns).map(|listing| listing.objects).map_err(in_words)
+    }
+
+    fn remove(&self, key: &str) -> io::Result<()> {
+        self.0.remove(key).map_err(in_words)
+    }
+
     fn read(&self, key: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
         self.0.read(key, range).map_err(in_words)
     }

@@ -18,7 +18,7 @@
 //! same name and size, and the folder is one that was sent there (`pairs`). Where records are gone here but are there, they
 //! answer, and not sums of them (`rollup::choose`).
 //!
-//! Missing: removal in the store (its own rules of a lifecycle do that), an Iceberg table there, rollups.
+//! Missing: an Iceberg table there, rollups.
 
 use std::collections::HashSet;
 use std::fs;
@@ -35,6 +35,7 @@ use crate::file::FlowFile;
 use crate::object::{ObjectStore, Objects};
 use crate::upkeep::{Changes, Upkeep};
 
+pub(crate) mod expiry;
 pub(crate) mod marks;
 mod pairs;
 #[cfg(test)]
@@ -253,15 +254,7 @@ fn listed(store: &dyn ObjectStore, under: &str, is_deep: bool) -> Result<Objects
 /// The files of a window's hours. Of a few days each is listed by itself.
 fn objects(store: &dyn ObjectStore, window: Window) -> Result<Vec<(String, u64)>, StoreError> {
     let mut found = Vec::new();
-    let top = listed(store, "", false)?.folders;
-    let mut days = Vec::new();
-    for folder in top {
-        if folder.starts_with(dataset::PART) {
-            days.extend(listed(store, &folder, false)?.folders);
-        } else {
-            days.push(folder);
-        }
-    }
+    let mut days = days(store)?;
     days.retain(|day| touches(day, 24, window));
     if days.len() > DAYS_MAX {
         found = listed(store, "", true)?.objects;
@@ -270,21 +263,42 @@ fn objects(store: &dyn ObjectStore, window: Window) -> Result<Vec<(String, u64)>
             found.extend(listed(store, &day, true)?.objects);
         }
     }
-    let is_file = |key: &str| key.ends_with(dataset::EXTENSION) && !name_of(Path::new(key)).starts_with('.');
     found.retain(|(key, _)| is_file(key) && touches(key, 1, window));
     Ok(found)
 }
 
+/// The folders of days, those of further writers too.
+fn days(store: &dyn ObjectStore) -> Result<Vec<String>, StoreError> {
+    let mut days = Vec::new();
+    for folder in listed(store, "", false)?.folders {
+        if folder.starts_with(dataset::PART) {
+            days.extend(listed(store, &folder, false)?.folders);
+        } else {
+            days.push(folder);
+        }
+    }
+    Ok(days)
+}
+
+fn is_file(key: &str) -> bool {
+    key.ends_with(dataset::EXTENSION) && !name_of(Path::new(key)).starts_with('.')
+}
+
 /// Whether a key is of a day or an hour of the window; with `hours` 1 it must name the hour.
 fn touches(key: &str, hours: u64, window: Window) -> bool {
+    span_of(key, hours).is_some_and(|(from_ns, last_ns)| window.touches(from_ns, last_ns))
+}
+
+/// The first and the last nanosecond of a key's day, or hour.
+fn span_of(key: &str, hours: u64) -> Option<(u64, u64)> {
     let part = |name: &str| key.split('/').find_map(|part| part.strip_prefix(name));
-    let Some(midnight) = part("date=").and_then(parse_time) else { return false };
+    let midnight = part("date=").and_then(parse_time)?;
     let hour = match (hours, part("hour=").and_then(|hour| hour.parse::<u64>().ok())) {
-        (1, None | Some(24..)) => return false,
+        (1, None | Some(24..)) => return None,
         (_, hour) => hour.unwrap_or(0),
     };
     let from_ns = midnight.saturating_add(hour.saturating_mul(HOUR_NS));
-    window.touches(from_ns, from_ns.saturating_add(hours * HOUR_NS - 1))
+    Some((from_ns, from_ns.saturating_add(hours * HOUR_NS - 1)))
 }
 
 /// Opens each, several at a time, because each takes at least one request.

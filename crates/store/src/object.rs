@@ -16,6 +16,13 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// Objects whose names begin so, and, unless `is_deep`, only those without a further slash, and what is before it.
     fn list(&self, under: &str, is_deep: bool) -> io::Result<Objects>;
 
+    /// Objects whose names begin so and that were written before this time, in nanoseconds since the epoch, by the store's
+    /// clock; with their bytes.
+    fn written_before(&self, under: &str, before_ns: u64) -> io::Result<Vec<(String, u64)>>;
+
+    /// Removes an object; one that is gone is none.
+    fn remove(&self, key: &str) -> io::Result<()>;
+
     /// These bytes of an object. Fails with [`io::ErrorKind::NotFound`] if it is gone.
     fn read(&self, key: &str, range: Range<u64>) -> io::Result<Vec<u8>>;
 

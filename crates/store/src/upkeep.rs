@@ -61,6 +61,8 @@ pub struct Retention {
     pub makes_room: bool,
     /// The sums that are kept for longer than records.
     pub rollups: RollupRetention,
+    /// Hours that ended longer ago than this are removed in the archive.
+    pub archive_age_max_s: Option<u64>,
 }
 
 impl Retention {
@@ -88,6 +90,9 @@ pub struct Upkeep {
     pub files_archived: u64,
     pub records_archived: u64,
     pub bytes_archived: u64,
+    /// What was removed in the archive because of its age.
+    pub objects_expired: u64,
+    pub object_bytes_expired: u64,
     /// Of the removed records, those that an archive should have and has not.
     pub records_unarchived: u64,
     /// Rollups of hours that were made, or made again.
@@ -121,6 +126,8 @@ impl Upkeep {
         self.files_archived += other.files_archived;
         self.records_archived += other.records_archived;
         self.bytes_archived += other.bytes_archived;
+        self.objects_expired += other.objects_expired;
+        self.object_bytes_expired += other.object_bytes_expired;
         self.records_unarchived += other.records_unarchived;
         self.rollups_made += other.rollups_made;
     }

@@ -43,6 +43,8 @@ pub enum Fault {
 struct Object {
     bytes: Vec<u8>,
     sum: Option<String>,
+    /// When it was written, in seconds.
+    written_s: u64,
 }
 
 #[derive(Default)]
@@ -91,8 +93,13 @@ impl S3Server {
 
     /// Gives an object another content.
     pub fn overwrite(&self, key: &str, bytes: &[u8]) {
-        let object = Object { bytes: bytes.to_vec(), sum: None };
+        let object = Object { bytes: bytes.to_vec(), sum: None, written_s: 0 };
         self.state.objects.lock().insert(key.to_owned(), object);
+    }
+
+    /// Makes all objects older.
+    pub fn age(&self, seconds: u64) {
+        self.state.objects.lock().values_mut().for_each(|object| object.written_s -= seconds);
     }
 
     /// The content of an object.
@@ -242,8 +249,13 @@ fn answer(state: &State, request: &Request, now_s: u64) -> Answer {
                 return refusal(412, "PreconditionFailed");
             }
             let sum = request.header.get("x-amz-meta-sha256").cloned();
-            objects.insert(key.to_owned(), Object { bytes: request.body.clone(), sum });
+            let object = Object { bytes: request.body.clone(), sum, written_s: now_s };
+            objects.insert(key.to_owned(), object);
             Answer { status: 200, header: String::new(), body: Vec::new() }
+        }
+        ("DELETE", key) => {
+            objects.remove(key);
+            Answer { status: 204, header: String::new(), body: Vec::new() }
         }
         _ => refusal(405, "MethodNotAllowed"),
     }
@@ -276,12 +288,12 @@ fn list(objects: &BTreeMap<String, Object>, request: &Request) -> Answer {
     };
     let (prefix, delimiter) = (parameter("prefix"), parameter("delimiter"));
     let after = parameter("continuation-token");
-    let mut entries: BTreeMap<String, Option<usize>> = BTreeMap::new();
+    let mut entries: BTreeMap<String, Option<(usize, u64)>> = BTreeMap::new();
     for (key, object) in objects.iter().filter(|(key, _)| key.starts_with(&prefix)) {
         let folder = (!delimiter.is_empty()).then(|| key[prefix.len()..].find('/')).flatten();
         match folder {
             Some(end) => entries.insert(key[..=prefix.len() + end].to_owned(), None),
-            None => entries.insert(key.clone(), Some(object.bytes.len())),
+            None => entries.insert(key.clone(), Some((object.bytes.len(), object.written_s))),
         };
     }
     let left: Vec<_> = entries.into_iter().filter(|(key, _)| *key > after).collect();
@@ -289,7 +301,13 @@ fn list(objects: &BTreeMap<String, Object>, request: &Request) -> Answer {
     for (key, size) in left.iter().take(PAGE_KEYS) {
         // Writing to a string cannot fail.
         let _ = match size {
-            Some(size) => write!(body, "<Contents><Key>{key}</Key><Size>{size}</Size></Contents>"),
+            Some((size, written_s)) => {
+                let written = time_of(*written_s);
+                write!(
+                    body,
+                    "<Contents><Key>{key}</Key><LastModified>{written}</LastModified><Size>{size}</Size></Contents>"
+                )
+            }
             None => write!(body, "<CommonPrefixes><Prefix>{key}</Prefix></CommonPrefixes>"),
         };
     }
@@ -356,6 +374,20 @@ fn seconds(time: &str) -> Option<u64> {
     let days = 365 * year + year / 4 - year / 100 + year / 400 + (153 * month + 2) / 5 + day - 1;
     let of_day = 3600 * number(9, 11)? + 60 * number(11, 13)? + number(13, 15)?;
     (days.checked_sub(719_468)? * 86_400).checked_add(of_day)
+}
+
+/// The same backwards, as `2013-05-24T00:00:00.000Z`.
+fn time_of(seconds: u64) -> String {
+    let days = seconds / 86_400 + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = 400 * era + year + u64::from(month < 3);
+    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.000Z")
 }
 
 fn sha256(bytes: &[u8]) -> String {

@@ -13,7 +13,8 @@ use serde_json::json;
 use thalweg_ports::live::wall_ns;
 use thalweg_store::query::{Graph, Key, KeyValue, Metric, Query, Scanned, Series, Sums, Top};
 use thalweg_store::{
-    Filter, Recovery, Rolled, RollupSummary, Skipped, StoreError, Upkeep, Window, Writer, WriterOptions,
+    Filter, Recovery, Retention, Rolled, RollupSummary, Skipped, StoreError, Upkeep, Window, Writer,
+    WriterOptions,
 };
 use thalweg_text::calendar::{SECOND_NS, format_time};
 use thalweg_text::units::{Unit, count, counted, share};
@@ -426,10 +427,19 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
     let archive = keep.archive.as_deref().map(thalweg_probe::open_archive).transpose();
     let archive = archive.map_err(|error| Failure::Usage(format!("--archive: {error}")))?;
     let (mut done, mut skipped, mut damaged) = (Upkeep::default(), Skipped::default(), Skipped::default());
+    let policy = keep.retention();
+    // The rest is applied behind that.
+    let retention = Retention { archive_age_max_s: policy.archive_age_max_s, ..Retention::default() };
     // A writer would create the folder; here a missing folder is an error.
     for part in writer::open(args)?.parts().map_err(failed)? {
         let (iceberg, archive) = (keep.iceberg, archive.clone());
-        let options = WriterOptions { upkeep_interval_s: 0, iceberg, archive, ..WriterOptions::new(wall_ns) };
+        let options = WriterOptions {
+            upkeep_interval_s: 0,
+            iceberg,
+            archive,
+            retention,
+            ..WriterOptions::new(wall_ns)
+        };
         let (writer, recovery) = Writer::open(&part, options).map_err(|error| match error {
             StoreError::Busy { .. } => Failure::Run(format!(
                 "{error}: it merges small files itself, so nothing was done. Tell it what to keep: keep and keep_bytes in \
@@ -440,7 +450,6 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
         report_recovery(&recovery);
         skipped.join(recovery.skipped);
         let archived = writer.archive();
-        let policy = keep.retention();
         let kept = writer.retain(policy).and_then(|_| writer.compact());
         kept.and_then(|_| writer.roll_up(policy.rollups)).map_err(failed)?;
         let status = writer.close().map_err(failed)?;
@@ -452,6 +461,7 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
     let Upkeep { files_expired, records_expired, bytes_expired, rollups_made, .. } = done;
     let Upkeep { files_archived, records_archived, bytes_archived, records_unarchived, .. } = done;
     report_damaged(&damaged);
+    let Upkeep { objects_expired, object_bytes_expired, .. } = done;
     match format {
         Format::Json => print(&format!(
             "{:#}\n",
@@ -466,6 +476,8 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
                 "files_archived": files_archived,
                 "records_archived": records_archived,
                 "bytes_archived": bytes_archived,
+                "objects_expired": objects_expired,
+                "object_bytes_expired": object_bytes_expired,
                 "records_unarchived": records_unarchived,
                 "marks_damaged": damaged.count,
             })
@@ -482,10 +494,11 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
             match keep.archive {
                 Some(_) => {
                     format!(
-                        "; archived {} with {}, {}",
+                        "; archived {} with {}, {}; removed there {}",
                         counted(files_archived, "file"),
                         counted(records_archived, "record"),
-                        counted(bytes_archived, "byte")
+                        counted(bytes_archived, "byte"),
+                        counted(objects_expired, "file")
                     )
                 }
                 None => String::new(),

@@ -77,8 +77,8 @@ fn refusal(status: u16, code: &str, text: &str) -> String {
             "the bucket is elsewhere: give its region (?region=NAME) or endpoint"
         }
         (403, _) => {
-            "not allowed: the credentials need s3:ListBucket, s3:GetObject and, to archive, s3:PutObject for this \
-             bucket; if they do, look at the host's clock"
+            "not allowed: the credentials need s3:ListBucket, s3:GetObject and, to archive, s3:PutObject (to remove, too, \
+             s3:DeleteObject) for this bucket; if they do, look at the host's clock"
         }
         (404, _) => "there is no such object",
         (429 | 503, _) => "the store is busy",

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)] // a helper that fails fails the test
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Range;
 
@@ -37,6 +37,8 @@ struct Memory {
     read: Mutex<u64>,
     /// What happens before the next lists, the last first.
     meanwhile: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
+    /// Objects that are as old as their hours; others were written after them all.
+    old: Mutex<BTreeSet<String>>,
     /// Of its name.
     number: usize,
 }
@@ -71,6 +73,20 @@ impl ObjectStore for Memory {
         }
         found.folders.dedup();
         Ok(found)
+    }
+
+    fn written_before(&self, under: &str, _: u64) -> io::Result<Vec<(String, u64)>> {
+        let mut found = self.list(under, true)?.objects;
+        found.retain(|(key, _)| self.old.lock().contains(key));
+        Ok(found)
+    }
+
+    fn remove(&self, key: &str) -> io::Result<()> {
+        if self.failures.lock().pop().is_some() {
+            return Err(io::Error::other("the test refuses"));
+        }
+        self.objects.lock().remove(key);
+        Ok(())
     }
 
     fn read(&self, key: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
@@ -406,8 +422,14 @@ fn a_file_that_is_joined_sent_and_removed_during_a_question_counts_once() {
 
 /// Sums that are kept, of records that go after an hour.
 const SUMS: RollupRetention = RollupRetention { minutes_s: Some(u64::MAX), hours_s: Some(u64::MAX) };
-const SUMMED: Retention =
-    Retention { age_max_s: Some(3600), bytes_max: None, free_min: None, makes_room: false, rollups: SUMS };
+const SUMMED: Retention = Retention {
+    age_max_s: Some(3600),
+    bytes_max: None,
+    free_min: None,
+    makes_room: false,
+    rollups: SUMS,
+    archive_age_max_s: None,
+};
 
 /// The answer to a question that sums have, unless it is about single records, and what they had to do with it.
 fn asked(folder: &Path, store: Option<&Arc<Memory>>, step: Step) -> ((u64, u64), Rolled) {
@@ -495,6 +517,59 @@ fn the_same_of_a_further_writer() {
     let key = store.objects.lock().keys().find(|key| key.starts_with("writer-2/")).cloned().unwrap();
     store.objects.lock().remove(&key);
     assert_eq!(asked(folder.path(), Some(&store), Step::None), (all, hours_of_sums()));
+}
+
+#[test]
+fn old_hours_of_the_bucket_are_removed_and_nothing_else_is() {
+    let (folder, store) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
+    // The first of the two hours ended 49 hours ago, the second 48.
+    let retention = Retention { archive_age_max_s: Some(49 * 3600), ..Retention::default() };
+    let first = open(folder.path(), &store, retention);
+    let second = open(&dataset::part(folder.path(), 2), &store, Retention::default());
+    for (writer, seed) in [(&first, 14), (&second, 15)] {
+        writer.append(&records(&mut Chance::new(seed))).unwrap();
+        writer.flush().unwrap();
+    }
+    second.archive().unwrap();
+    assert_eq!(first.archive().unwrap().objects_expired, 0, "what was just sent is young");
+    let keys = || store.objects.lock().keys().cloned().collect::<Vec<String>>();
+    let sent = keys();
+    assert_eq!(sent.len(), 4);
+    let [hour, last] = ["date=2026-11-22/hour=5/", "date=2026-11-22/hour=6/"];
+    let of_others = [
+        "note.txt".to_owned(),
+        format!("{hour}note.txt"),
+        format!("{hour}part-0.parquet"),
+        format!("{hour}.flows-20261122T050000-20261122T055959-000000000001.parquet"),
+        format!("x/{hour}flows-20261122T050000-20261122T055959-000000000001.parquet"),
+        format!("writer-x/{hour}flows-20261122T050000-20261122T055959-000000000001.parquet"),
+        "date=2026-11-22/flows-20261122T050000-20261122T055959-000000000001.parquet".to_owned(),
+    ];
+    store.objects.lock().extend(of_others.iter().map(|key| (key.clone(), vec![0])));
+    let gone = format!("writer-9/{hour}flows-20261122T050000-20261122T055959-000000000001.parquet");
+    store.objects.lock().insert(gone.clone(), vec![0]);
+    let all = keys();
+    *store.old.lock() = all.iter().cloned().collect();
+    store.failures.lock().push(Failure::Refused);
+    let failed = first.archive().unwrap_err().to_string();
+    assert!(failed.contains("cannot remove s3://memory/a/"), "{failed}");
+    assert_eq!((keys(), first.status().archive_error), (all.clone(), None), "what is to go is there");
+    // The second writer has another policy; that of the ninth is no more.
+    let done = first.archive().unwrap();
+    assert_eq!(done.objects_expired, 2);
+    assert!(done.object_bytes_expired > 1);
+    let left: Vec<String> =
+        all.iter().filter(|key| !key.starts_with(hour) || of_others.contains(key)).cloned().collect();
+    let left: Vec<String> = left.into_iter().filter(|key| *key != gone).collect();
+    assert_eq!(keys(), left);
+    assert!(left.iter().any(|key| key.starts_with(last)));
+    second.close().unwrap();
+    assert_eq!(first.archive().unwrap().objects_expired, 1, "its writer has ended");
+    // What went there is still here, and is not sent again.
+    let done = first.archive().unwrap();
+    assert_eq!((done.objects_expired, done.files_archived), (0, 0));
+    assert_eq!(first.close().unwrap().upkeep.objects_expired, 3);
+    assert_eq!(sums(&Dataset::open(folder.path()).unwrap()).0, 200);
 }
 
 /// The two datasets of a site, whose files have the same names and sizes: folders, archives, and what is in both.

@@ -11,11 +11,13 @@ use thalweg_flow::FlowRecord;
 
 use super::lock::Lock;
 use super::{Shared, State, owner};
+use crate::archive::expiry;
 use crate::block::Block;
 use crate::dataset::{self, Temporary};
-use crate::error::StoreError;
+use crate::error::{StoreError, megabytes};
 use crate::file::{FileWriter, ROW_GROUP_ROWS};
 use crate::iceberg::Table;
+use crate::object::ObjectStore;
 use crate::space;
 use crate::upkeep::{Changes, Upkeep, recover};
 use thalweg_text::calendar::HOUR_NS;
@@ -309,34 +311,71 @@ impl Shared {
         }
     }
 
-    /// Archives complete hours, of writers that have ended properly too.
+    /// Archives complete hours, of writers that have ended properly too, and removes old ones there.
     pub(super) fn archive_once(&self) -> Result<Upkeep, StoreError> {
         let mut done = Upkeep::default();
         let Some(store) = &self.options.archive else { return Ok(done) };
         let now_ns = (self.options.now_ns)();
         let archived = self.changes.archive(store.as_ref(), now_ns, &mut done);
-        let archived = archived.and_then(|()| {
-            for part in dataset::parts(dataset::home(self.root()))? {
-                if part == self.root() {
-                    continue;
-                }
-                let mut lock = match Lock::take(&part) {
-                    Err(StoreError::Busy { .. }) => continue,
-                    Ok((_, left)) if !left.is_empty() => continue,
-                    taken => taken?.0,
-                };
-                let table = Table::new(&part, self.options.iceberg, self.options.now_ns);
-                let (_, next_id) = recover(&part)?;
-                let changes = self.changes_of(&part, next_id, table);
-                let archived = changes.archive(store.as_ref(), now_ns, &mut done);
-                lock.release(true)?;
-                archived?;
-            }
-            Ok(())
-        });
+        let archived = archived.and_then(|()| self.archive_of_others(store.as_ref(), now_ns, &mut done));
+        let mut expired = Ok(());
+        if let Some(age_s) = self.options.retention.archive_age_max_s {
+            let before_ns = expiry::before_ns(now_ns, age_s);
+            expired = expiry::expire(store.as_ref(), before_ns, &|part| self.may_expire(part), &mut done);
+        }
         self.state().status.upkeep.add(&done);
         self.note_archived(store.name(), archived.as_ref().err());
-        archived.map(|()| done)
+        if done.objects_expired > 0 {
+            let (name, count, size) =
+                (store.name(), done.objects_expired, megabytes(done.object_bytes_expired));
+            self.options.notify.info(&format!("{name}: {count} files ({size}) were removed, by their age"));
+        }
+        if let Err(error) = &expired {
+            self.note_upkeep_failure(error);
+        }
+        archived.and(expired).map(|()| done)
+    }
+
+    fn archive_of_others(
+        &self,
+        store: &dyn ObjectStore,
+        now_ns: u64,
+        done: &mut Upkeep,
+    ) -> Result<(), StoreError> {
+        for part in dataset::parts(dataset::home(self.root()))? {
+            if part == self.root() {
+                continue;
+            }
+            let mut lock = match Lock::take(&part) {
+                Err(StoreError::Busy { .. }) => continue,
+                Ok((_, left)) if !left.is_empty() => continue,
+                taken => taken?.0,
+            };
+            let table = Table::new(&part, self.options.iceberg, self.options.now_ns);
+            let (_, next_id) = recover(&part)?;
+            let archived = self.changes_of(&part, next_id, table).archive(store, now_ns, done);
+            lock.release(true)?;
+            archived?;
+        }
+        Ok(())
+    }
+
+    /// Whether old objects of this writer's folder are removed by this one: unless another program writes there, which does
+    /// as it was told.
+    fn may_expire(&self, part: &str) -> Result<bool, StoreError> {
+        let home = dataset::home(self.root());
+        let number = part.strip_prefix(dataset::PART);
+        if number.is_some_and(|number| number.parse::<u64>().is_err()) {
+            return Ok(false);
+        }
+        let folder = if part.is_empty() { home.to_path_buf() } else { home.join(part) };
+        if folder == self.root() || !folder.is_dir() {
+            return Ok(true);
+        }
+        match Lock::take(&folder) {
+            Err(StoreError::Busy { .. }) => Ok(false),
+            taken => taken?.0.release(false).map(|()| true),
+        }
     }
 
     fn note_archived(&self, name: &str, error: Option<&StoreError>) {

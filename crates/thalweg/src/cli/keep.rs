@@ -30,6 +30,9 @@ pub(crate) struct KeepArgs {
     /// endpoint=URL, region=NAME, style=path or host, credentials_file=FILE, profile=NAME, tls_ca=FILE, joined by &
     #[arg(long, value_name = "URL", value_parser = archive)]
     pub(crate) archive: Option<String>,
+    /// Remove hours from that bucket that ended, and were sent, longer ago than this: 365d
+    #[arg(long, value_name = "TIME", value_parser = seconds, requires = "archive", help_heading = "Retention")]
+    archive_keep: Option<u64>,
 }
 
 impl KeepArgs {
@@ -51,6 +54,7 @@ impl KeepArgs {
             free_min: self.keep_free,
             makes_room: self.may_remove(),
             rollups: RollupRetention { minutes_s: self.keep_minutes, hours_s: self.keep_hours },
+            archive_age_max_s: self.archive_keep,
         }
     }
 }
