@@ -385,14 +385,16 @@ fn read_keep(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsCo
         flows.iceberg = ICEBERG.value(reader, &item)?;
         flows.iceberg.then(|| (ICEBERG.name(), item.span))
     });
-    if let Some(item) = section.take(&ARCHIVE) {
+    let archive = section.take(&ARCHIVE);
+    let is_archived = archive.is_some();
+    if let Some(item) = archive {
         flows.archive = ARCHIVE.value(reader, &item);
         first.get_or_insert((ARCHIVE.name(), item.span));
     }
     let archive_keep = section.take(&ARCHIVE_KEEP);
     if let Some(item) = &archive_keep {
         flows.keep.archive_s = ARCHIVE_KEEP.value(reader, item);
-        if flows.archive.is_none() {
+        if !is_archived {
             let message = "`archive_keep` is about an archive, and there is no archive";
             reader.error(
                 ErrorKind::MissingKey,

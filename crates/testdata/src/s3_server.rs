@@ -99,7 +99,8 @@ impl S3Server {
 
     /// Makes all objects older.
     pub fn age(&self, seconds: u64) {
-        self.state.objects.lock().values_mut().for_each(|object| object.written_s -= seconds);
+        let mut objects = self.state.objects.lock();
+        objects.values_mut().for_each(|object| object.written_s = object.written_s.saturating_sub(seconds));
     }
 
     /// The content of an object.

@@ -142,6 +142,43 @@ fn a_bucket_answers_as_the_folder_did() {
 }
 
 #[test]
+fn old_hours_are_removed_there_and_damaged_marks_are_told_once() {
+    let place = Place::new();
+    let here = place.here();
+    write(place.folder.path(), 0);
+    let compact = |more: &[&str]| -> (Value, String) {
+        let output = place.compact(more);
+        (serde_json::from_str(&text(&output)).unwrap(), said(&output))
+    };
+    let (done, _) = compact(&["--archive-keep", "1h"]);
+    assert_eq!((&done["files_archived"], &done["records_archived"]), (&3.into(), &60.into()));
+    assert_eq!(done["objects_expired"], 0, "they were sent just now");
+    place.server.overwrite("site/edge1/date=2026-11-22/hour=5/note", b"of somebody else");
+    place.server.overwrite("site/edge10/date=2026-11-22/hour=5/flows-1-2-3.parquet", b"of another dataset");
+    place.server.age(3 * 3600);
+    assert_eq!(compact(&["--archive-keep", "9999d"]).0["objects_expired"], 0);
+    assert_eq!(place.server.objects().len(), 5);
+    place.server.fail("DELETE", Fault::Status(403, "AccessDenied"), 1);
+    let refused = place.compact(&["--archive-keep", "2h"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(said(&refused).contains("s3:DeleteObject"), "{}", said(&refused));
+    let (done, _) = compact(&["--archive-keep", "2h"]);
+    assert_eq!(done["objects_expired"], 3);
+    assert!(done["object_bytes_expired"].as_u64() > Some(1000), "{done}");
+    assert_eq!(place.server.objects().len(), 2);
+    assert_eq!(sums(&[here]).0, 60, "the folder has its own limit");
+    let refused = flows(&["compact", "--data", here, "--archive-keep", "2h"]);
+    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+    // Nobody knows of one of the hours what is there.
+    let marks = place.folder.path().join("date=2026-11-22/hour=6/.archive");
+    std::fs::write(&marks, b"archived").unwrap();
+    let (done, told) = compact(&["--keep", "1h"]);
+    assert_eq!((&done["marks_damaged"], &done["files_archived"]), (&1.into(), &1.into()));
+    assert_eq!(told.matches(marks.to_str().unwrap()).count(), 1, "{told}");
+    assert_eq!((compact(&[]).0["marks_damaged"].clone(), sums(&[here]).0), (0.into(), 0));
+}
+
+#[test]
 fn a_writer_may_be_killed_at_any_step() {
     for (method, fault) in
         [("PUT", Fault::Hang), ("PUT", Fault::HangAfter), ("HEAD", Fault::Hang), ("HEAD", Fault::HangAfter)]
@@ -304,6 +341,23 @@ fn a_store_of_others_takes_and_gives_the_same() {
     let mut input = child.stdin.take().unwrap();
     input.write_all(b"\n").unwrap();
     assert_eq!(lines.next().unwrap().unwrap(), format!("{} {}", all.0, all.1));
+    let stats = || -> Value {
+        serde_json::from_str(&text(&flows(&["stats", "--data", &url, "--format", "json"]))).unwrap()
+    };
+    let keeping = |time: &str| {
+        let arguments =
+            ["compact", "--data", here, "--archive", &url, "--archive-keep", time, "--format", "json"];
+        let done: Value = serde_json::from_str(&text(&flows(&arguments))).unwrap();
+        done["objects_expired"].as_u64().unwrap()
+    };
+    let files = stats()["files"].as_u64().unwrap();
+    assert_eq!(keeping("9999d"), 0);
+    // They are a second old soon.
+    let mut removed = 0;
+    while removed < files {
+        removed += keeping("1s");
+    }
+    assert_eq!(removed, files);
     drop(input);
     child.wait().unwrap();
 }

@@ -37,6 +37,33 @@ fn put(bucket: &Bucket, key: &str, path: &Path) -> Result<u64, String> {
 }
 
 #[test]
+fn old_objects_are_listed_and_removed() {
+    let (server, folder) = (server(), tempfile::tempdir().unwrap());
+    let bucket = open(&server, "edge");
+    let path = file(folder.path(), b"content");
+    for key in ["a/1", "a/2", "a/3", "a/4", "b/1"] {
+        put(&bucket, key, &path).unwrap();
+    }
+    server.age(3600);
+    put(&bucket, "a/5", &path).unwrap();
+    let before_ns = wall_ns() - 1800 * 1_000_000_000;
+    let old = bucket.list_written_before("a/", before_ns).unwrap().objects;
+    assert_eq!(old, ["a/1", "a/2", "a/3", "a/4"].map(|key| (key.to_owned(), 7)));
+    assert_eq!(bucket.list_written_before("a/", before_ns - 3600 * 1_000_000_000).unwrap().objects, []);
+    for fault in [Fault::Cut, Fault::CutAfter, Fault::Status(503, "SlowDown"), Fault::None] {
+        server.fail("DELETE", fault, 1);
+        let (key, _) = &bucket.list("a/", true).unwrap().objects[0];
+        bucket.remove(key).unwrap();
+        bucket.remove(key).unwrap();
+    }
+    let left: Vec<String> = server.objects().into_iter().map(|(key, _)| key).collect();
+    assert_eq!(left, ["edge/a/5", "edge/b/1"]);
+    server.fail("DELETE", Fault::Status(403, "AccessDenied"), 1);
+    let said = bucket.remove("b/1").unwrap_err().to_string();
+    assert!(said.contains("s3:DeleteObject"), "{said}");
+}
+
+#[test]
 fn objects_are_written_once_listed_and_read_in_parts() {
     let (server, folder) = (server(), tempfile::tempdir().unwrap());
     let bucket = open(&server, "site a/edge");
