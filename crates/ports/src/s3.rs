@@ -124,18 +124,23 @@ impl Bucket {
     }
 
     /// The objects whose names begin so; what has one more slash is named as a folder, unless `is_deep`.
-    pub fn list(&self, under: &str, is_deep: bool) -> Result<Listing, S3Error> {
-        self.list_of(under, is_deep, &|_| true)
+    pub fn list(&self, under: &str, is_deep: bool, goes_on: &dyn Fn() -> bool) -> Result<Listing, S3Error> {
+        self.list_of(under, is_deep, &|_| true, goes_on)
     }
 
     /// The objects whose names begin so and that were written before this time, in nanoseconds since the epoch, by the
     /// store's clock. One of which it does not say when is none.
-    pub fn list_written_before(&self, under: &str, before_ns: u64) -> Result<Listing, S3Error> {
+    pub fn list_written_before(
+        &self,
+        under: &str,
+        before_ns: u64,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Listing, S3Error> {
         let is_old = |object: &str| {
             let written = element(object, "LastModified").and_then(parse_time);
             written.is_some_and(|written_ns| written_ns < before_ns)
         };
-        self.list_of(under, true, &is_old)
+        self.list_of(under, true, &is_old, goes_on)
     }
 
     fn list_of(
@@ -143,6 +148,7 @@ impl Bucket {
         under: &str,
         is_deep: bool,
         is_wanted: &dyn Fn(&str) -> bool,
+        goes_on: &dyn Fn() -> bool,
     ) -> Result<Listing, S3Error> {
         let mut listing = Listing::default();
         let mut token: Option<String> = None;
@@ -156,7 +162,7 @@ impl Bucket {
             }
             query += "list-type=2&prefix=";
             query += &encoded(&format!("{}{under}", self.prefix), false);
-            let answer = self.read_again(&|| Ask { query: query.clone(), ..Ask::of("GET", "") }, &|| true)?;
+            let answer = self.read_again(&|| Ask { query: query.clone(), ..Ask::of("GET", "") }, goes_on)?;
             let text = String::from_utf8_lossy(&answer.body).into_owned();
             if !text.contains("<ListBucketResult") {
                 return Err(S3Error::Strange(self.server.clone()));
@@ -201,8 +207,8 @@ impl Bucket {
     }
 
     /// Removes an object; one that is gone is none.
-    pub fn remove(&self, key: &str) -> Result<(), S3Error> {
-        match self.read_again(&|| Ask::of("DELETE", key), &|| true) {
+    pub fn remove(&self, key: &str, goes_on: &dyn Fn() -> bool) -> Result<(), S3Error> {
+        match self.read_again(&|| Ask::of("DELETE", key), goes_on) {
             Err(error) if !error.is_gone() => Err(error),
             _ => Ok(()),
         }

@@ -35,17 +35,22 @@ impl ObjectStore for Archive {
         self.0.server()
     }
 
-    fn list(&self, under: &str, is_deep: bool) -> io::Result<Objects> {
-        let listing = self.0.list(under, is_deep).map_err(in_words)?;
+    fn list(&self, under: &str, is_deep: bool, goes_on: &dyn Fn() -> bool) -> io::Result<Objects> {
+        let listing = self.0.list(under, is_deep, goes_on).map_err(in_words)?;
         Ok(Objects { objects: listing.objects, folders: listing.folders })
     }
 
-    fn written_before(&self, under: &str, before_ns: u64) -> io::Result<Vec<(String, u64)>> {
-        self.0.list_written_before(under, before_ns).map(|listing| listing.objects).map_err(in_words)
+    fn written_before(
+        &self,
+        under: &str,
+        before_ns: u64,
+        goes_on: &dyn Fn() -> bool,
+    ) -> io::Result<Vec<(String, u64)>> {
+        self.0.list_written_before(under, before_ns, goes_on).map(|listing| listing.objects).map_err(in_words)
     }
 
-    fn remove(&self, key: &str) -> io::Result<()> {
-        self.0.remove(key).map_err(in_words)
+    fn remove(&self, key: &str, goes_on: &dyn Fn() -> bool) -> io::Result<()> {
+        self.0.remove(key, goes_on).map_err(in_words)
     }
 
     fn read(&self, key: &str, range: Range<u64>) -> io::Result<Vec<u8>> {

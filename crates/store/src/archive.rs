@@ -248,13 +248,13 @@ impl Archived<'_> {
 }
 
 fn listed(store: &dyn ObjectStore, under: &str, is_deep: bool) -> Result<Objects, StoreError> {
-    store.list(under, is_deep).map_err(StoreError::io("list", Path::new(store.name())))
+    store.list(under, is_deep, &|| true).map_err(StoreError::io("list", Path::new(store.name())))
 }
 
 /// The files of a window's hours. Of a few days each is listed by itself.
 fn objects(store: &dyn ObjectStore, window: Window) -> Result<Vec<(String, u64)>, StoreError> {
     let mut found = Vec::new();
-    let mut days = days(store)?;
+    let mut days = days(store, &|| true)?;
     days.retain(|day| touches(day, 24, window));
     if days.len() > DAYS_MAX {
         found = listed(store, "", true)?.objects;
@@ -268,11 +268,16 @@ fn objects(store: &dyn ObjectStore, window: Window) -> Result<Vec<(String, u64)>
 }
 
 /// The folders of days, those of further writers too.
-fn days(store: &dyn ObjectStore) -> Result<Vec<String>, StoreError> {
+fn days(store: &dyn ObjectStore, goes_on: &dyn Fn() -> bool) -> Result<Vec<String>, StoreError> {
+    let folders = |under: &str| {
+        let listed =
+            store.list(under, false, goes_on).map_err(StoreError::io("list", Path::new(store.name())));
+        listed.map(|listed| listed.folders)
+    };
     let mut days = Vec::new();
-    for folder in listed(store, "", false)?.folders {
+    for folder in folders("")? {
         if folder.starts_with(dataset::PART) {
-            days.extend(listed(store, &folder, false)?.folders);
+            days.extend(folders(&folder)?);
         } else {
             days.push(folder);
         }

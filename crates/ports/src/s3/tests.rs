@@ -47,20 +47,42 @@ fn old_objects_are_listed_and_removed() {
     server.age(3600);
     put(&bucket, "a/5", &path).unwrap();
     let before_ns = wall_ns() - 1800 * 1_000_000_000;
-    let old = bucket.list_written_before("a/", before_ns).unwrap().objects;
+    let old = bucket.list_written_before("a/", before_ns, &|| true).unwrap().objects;
     assert_eq!(old, ["a/1", "a/2", "a/3", "a/4"].map(|key| (key.to_owned(), 7)));
-    assert_eq!(bucket.list_written_before("a/", before_ns - 3600 * 1_000_000_000).unwrap().objects, []);
+    assert_eq!(
+        bucket.list_written_before("a/", before_ns - 3600 * 1_000_000_000, &|| true).unwrap().objects,
+        []
+    );
     for fault in [Fault::Cut, Fault::CutAfter, Fault::Status(503, "SlowDown"), Fault::None] {
         server.fail("DELETE", fault, 1);
-        let (key, _) = &bucket.list("a/", true).unwrap().objects[0];
-        bucket.remove(key).unwrap();
-        bucket.remove(key).unwrap();
+        let (key, _) = &bucket.list("a/", true, &|| true).unwrap().objects[0];
+        bucket.remove(key, &|| true).unwrap();
+        bucket.remove(key, &|| true).unwrap();
     }
     let left: Vec<String> = server.objects().into_iter().map(|(key, _)| key).collect();
     assert_eq!(left, ["edge/a/5", "edge/b/1"]);
     server.fail("DELETE", Fault::Status(403, "AccessDenied"), 1);
-    let said = bucket.remove("b/1").unwrap_err().to_string();
+    let said = bucket.remove("b/1", &|| true).unwrap_err().to_string();
     assert!(said.contains("s3:DeleteObject"), "{said}");
+}
+
+#[test]
+fn who_ends_waits_for_no_list_and_no_removal() {
+    let (server, folder) = (server(), tempfile::tempdir().unwrap());
+    let bucket = open(&server, "edge");
+    put(&bucket, "a", &file(folder.path(), b"content")).unwrap();
+    for method in ["GET", "DELETE"] {
+        server.fail(method, Fault::Hang, 1);
+        let before = server.requests().len();
+        // It ends when the request is there.
+        let goes_on = || server.requests().len() == before;
+        match method {
+            "GET" => assert!(bucket.list_written_before("", u64::MAX, &goes_on).is_err()),
+            _ => assert!(bucket.remove("a", &goes_on).is_err()),
+        }
+        assert_eq!(server.requests().len(), before + 1, "{method} is not tried again");
+    }
+    assert_eq!(server.objects().len(), 1);
 }
 
 #[test]
@@ -76,10 +98,10 @@ fn objects_are_written_once_listed_and_read_in_parts() {
     }
     let part = bucket.read("date=2026-11-22/hour=5/a", 1_000..1_500).unwrap();
     assert_eq!(part, content[1_000..1_500]);
-    let top = bucket.list("", false).unwrap();
+    let top = bucket.list("", false, &|| true).unwrap();
     assert_eq!(top.folders, ["date=2026-11-22/", "date=2026-11-23/"]);
     assert_eq!(top.objects, [("d".to_owned(), 4_000_000), ("e".to_owned(), 4_000_000)]);
-    let deep = bucket.list("date=", true).unwrap();
+    let deep = bucket.list("date=", true, &|| true).unwrap();
     assert_eq!(deep.objects.len(), 3);
     let other = file(folder.path(), b"other");
     let said = put(&bucket, "d", &other).expect_err("it is taken");
@@ -126,7 +148,7 @@ fn refusals_say_what_to_do() {
         ),
     ];
     for (bucket, words) in cases {
-        let listed = bucket.list("", true).expect_err("it is refused").to_string();
+        let listed = bucket.list("", true, &|| true).expect_err("it is refused").to_string();
         let written = put(&bucket, "object", &path).expect_err("it is refused");
         for word in words {
             assert!(listed.contains(word) && written.contains(word), "{word}: {listed}; {written}");

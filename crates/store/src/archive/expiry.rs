@@ -15,26 +15,42 @@ use crate::error::StoreError;
 use crate::object::ObjectStore;
 use crate::upkeep::Upkeep;
 
-/// Removes what ended before this, of the writers whose folders `may` names: empty for the dataset's own.
+/// Removes what ended before this, of the writers whose folders `may` names: empty for the dataset's own. What `goes_on` ends
+/// early has not failed.
 pub(crate) fn expire(
     store: &dyn ObjectStore,
     before_ns: u64,
     may: &dyn Fn(&str) -> Result<bool, StoreError>,
+    goes_on: &dyn Fn() -> bool,
+    done: &mut Upkeep,
+) -> Result<(), StoreError> {
+    let expired = remove(store, before_ns, may, goes_on, done);
+    if goes_on() { expired } else { Ok(()) }
+}
+
+fn remove(
+    store: &dyn ObjectStore,
+    before_ns: u64,
+    may: &dyn Fn(&str) -> Result<bool, StoreError>,
+    goes_on: &dyn Fn() -> bool,
     done: &mut Upkeep,
 ) -> Result<(), StoreError> {
     let failed = |doing: &'static str, key: &str| {
         let path = PathBuf::from(store.name()).join(key);
         move |source: io::Error| StoreError::Io { doing, path, source }
     };
-    for day in days(store)? {
+    for day in days(store, goes_on)? {
         let part = day.split_once('/').map_or("", |(first, rest)| if rest.is_empty() { "" } else { first });
         if span_of(&day, 24).is_none_or(|(from_ns, _)| from_ns >= before_ns) || !may(part)? {
             continue;
         }
-        let mut old = store.written_before(&day, before_ns).map_err(failed("list", &day))?;
+        let mut old = store.written_before(&day, before_ns, goes_on).map_err(failed("list", &day))?;
         old.retain(|(key, _)| is_expired(key, before_ns));
         for (key, bytes) in old {
-            store.remove(&key).map_err(failed("remove", &key))?;
+            if !goes_on() {
+                return Ok(());
+            }
+            store.remove(&key, goes_on).map_err(failed("remove", &key))?;
             done.objects_expired += 1;
             done.object_bytes_expired += bytes;
         }

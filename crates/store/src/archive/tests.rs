@@ -61,7 +61,7 @@ impl ObjectStore for Memory {
         "memory"
     }
 
-    fn list(&self, under: &str, is_deep: bool) -> io::Result<Objects> {
+    fn list(&self, under: &str, is_deep: bool, _: &dyn Fn() -> bool) -> io::Result<Objects> {
         let happens = self.meanwhile.lock().pop();
         happens.into_iter().for_each(|happens| happens());
         let mut found = Objects::default();
@@ -75,13 +75,18 @@ impl ObjectStore for Memory {
         Ok(found)
     }
 
-    fn written_before(&self, under: &str, _: u64) -> io::Result<Vec<(String, u64)>> {
-        let mut found = self.list(under, true)?.objects;
+    fn written_before(
+        &self,
+        under: &str,
+        _: u64,
+        goes_on: &dyn Fn() -> bool,
+    ) -> io::Result<Vec<(String, u64)>> {
+        let mut found = self.list(under, true, goes_on)?.objects;
         found.retain(|(key, _)| self.old.lock().contains(key));
         Ok(found)
     }
 
-    fn remove(&self, key: &str) -> io::Result<()> {
+    fn remove(&self, key: &str, _: &dyn Fn() -> bool) -> io::Result<()> {
         if self.failures.lock().pop().is_some() {
             return Err(io::Error::other("the test refuses"));
         }
@@ -589,7 +594,7 @@ fn twins() -> ([tempfile::TempDir; 2], [Arc<Memory>; 2], [Writer; 2], (u64, u64)
         writer.archive().unwrap();
         writer
     });
-    let listed = [0, 1].map(|number: usize| stores[number].list("", true).unwrap().objects);
+    let listed = [0, 1].map(|number: usize| stores[number].list("", true, &|| true).unwrap().objects);
     assert_eq!(listed[0], listed[1], "only their content differs");
     (folders, stores, writers, all)
 }

@@ -321,7 +321,9 @@ impl Shared {
         let mut expired = Ok(());
         if let Some(age_s) = self.options.retention.archive_age_max_s {
             let before_ns = expiry::before_ns(now_ns, age_s);
-            expired = expiry::expire(store.as_ref(), before_ns, &|part| self.may_expire(part), &mut done);
+            let goes_on = || !self.changes.is_ending();
+            let may = |part: &str| self.may_expire(part);
+            expired = expiry::expire(store.as_ref(), before_ns, &may, &goes_on, &mut done);
         }
         self.state().status.upkeep.add(&done);
         self.note_archived(store.name(), archived.as_ref().err());
