@@ -22,14 +22,14 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use thalweg_text::calendar::{HOUR_NS, SECOND_NS, parse_time};
 
-use crate::dataset::{self, Dataset, Partition, Temporary, View, Window, name_of};
+use crate::dataset::{self, Dataset, Partition, View, Window, name_of};
 use crate::error::StoreError;
 use crate::file::FlowFile;
 use crate::object::{ObjectStore, Objects};
@@ -61,16 +61,6 @@ pub(crate) fn key_of(path: &Path) -> String {
     }
     parts.reverse();
     parts.join("/")
-}
-
-/// Gives a small file in this folder another content, durably.
-fn replace(folder: &Path, name: &str, text: &str) -> Result<(), StoreError> {
-    let mut new = Temporary::of(folder.join(name));
-    let mut file = fs::File::create(new.path()).map_err(StoreError::io("create", new.path()))?;
-    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-    written.map_err(StoreError::io("write", new.path()))?;
-    new.publish()?;
-    dataset::sync_folder(folder)
 }
 
 impl Changes {
@@ -145,6 +135,26 @@ impl Changes {
             marks.save(path)?;
         }
         Ok(sent)
+    }
+
+    /// What is marked in an hour's folder. Damaged marks are made anew, and told. For the holder of `upkeep`.
+    pub(crate) fn marks(&self, partition: &Path) -> Result<Marks, StoreError> {
+        let why = match Marks::read(partition) {
+            Ok(marks) => return Ok(marks),
+            Err(why) => why,
+        };
+        let marks = Marks::of_unknown(partition)?;
+        let mut what = format!("{why}: the files of this hour stay until they were archived again");
+        if let Err(error) = marks.save(partition) {
+            what += &format!(" ({error})");
+        }
+        let path = partition.join(marks::MARKS);
+        let mut damaged = self.damaged.lock();
+        // One that cannot be made anew is met again and again.
+        if damaged.named.iter().all(|(known, _)| *known != path) {
+            damaged.add(path, what);
+        }
+        Ok(marks)
     }
 
     fn note_archived(&self, partition: &Partition, file: &Path) -> Result<(), StoreError> {

@@ -27,7 +27,7 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -554,6 +554,16 @@ impl Drop for Temporary {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// Gives a small file in this folder another content, durably.
+pub(crate) fn replace(folder: &Path, name: &str, text: &str) -> Result<(), StoreError> {
+    let mut new = Temporary::of(folder.join(name));
+    let mut file = fs::File::create(new.path()).map_err(StoreError::io("create", new.path()))?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    written.map_err(StoreError::io("write", new.path()))?;
+    new.publish()?;
+    sync_folder(folder)
 }
 
 /// Syncs a folder's names to disk.

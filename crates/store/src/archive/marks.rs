@@ -10,34 +10,11 @@ use std::path::Path;
 
 use crate::dataset::{self, name_of};
 use crate::error::StoreError;
-use crate::upkeep::Changes;
 
 /// The file with an hour's marks.
-const MARKS: &str = ".archive";
+pub(super) const MARKS: &str = ".archive";
 const FROZEN: &str = "frozen";
 const ARCHIVED: &str = "archived";
-
-impl Changes {
-    /// What is marked in an hour's folder. Damaged marks are made anew, and told. For the holder of `upkeep`.
-    pub(crate) fn marks(&self, partition: &Path) -> Result<Marks, StoreError> {
-        let why = match Marks::read(partition) {
-            Ok(marks) => return Ok(marks),
-            Err(why) => why,
-        };
-        let marks = Marks::of_unknown(partition)?;
-        let mut what = format!("{why}: the files of this hour stay until they were archived again");
-        if let Err(error) = marks.save(partition) {
-            what += &format!(" ({error})");
-        }
-        let path = partition.join(MARKS);
-        let mut damaged = self.damaged.lock();
-        // One that cannot be made anew is met again and again.
-        if damaged.named.iter().all(|(known, _)| *known != path) {
-            damaged.add(path, what);
-        }
-        Ok(marks)
-    }
-}
 
 /// Which files of an hour were given to the archive, and which are there.
 #[derive(Debug, Default)]
@@ -64,7 +41,7 @@ impl Marks {
     }
 
     /// For an hour of which nobody knows what is archived: nothing is, and all of its files may be given to the archive.
-    fn of_unknown(partition: &Path) -> Result<Self, StoreError> {
+    pub(super) fn of_unknown(partition: &Path) -> Result<Self, StoreError> {
         let files = dataset::published(partition)?;
         Ok(Self(files.iter().map(|file| (name_of(file).to_owned(), false)).collect()))
     }
@@ -86,7 +63,7 @@ impl Marks {
         }
         let word = |is_archived: bool| if is_archived { ARCHIVED } else { FROZEN };
         let text: String = self.0.iter().map(|(name, is)| format!("{} {name}\n", word(*is))).collect();
-        super::replace(partition, MARKS, &text)
+        dataset::replace(partition, MARKS, &text)
     }
 
     /// Removes the marks of an hour without files.

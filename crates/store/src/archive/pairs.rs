@@ -28,7 +28,7 @@ pub(super) fn note(part: &Path, name: &str) -> Result<(), StoreError> {
         return Ok(());
     }
     names = names.lines().chain([name]).map(|name| format!("{name}\n")).collect();
-    super::replace(part, NAMES, &names)
+    dataset::replace(part, NAMES, &names)
 }
 
 /// The pairs of a question.

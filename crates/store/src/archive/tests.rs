@@ -578,7 +578,7 @@ fn old_hours_of_the_bucket_are_removed_and_nothing_else_is() {
 }
 
 /// The two datasets of a site, whose files have the same names and sizes.
-struct Twins {
+struct Alike {
     folders: [tempfile::TempDir; 2],
     stores: [Arc<Memory>; 2],
     writers: [Writer; 2],
@@ -586,7 +586,7 @@ struct Twins {
     all: (u64, u64),
 }
 
-fn twins() -> Twins {
+fn alike() -> Alike {
     let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let stores = [0, 1].map(|number| Arc::new(Memory { number, ..Memory::default() }));
     let mut all = (0, 0);
@@ -604,14 +604,14 @@ fn twins() -> Twins {
     });
     let listed = [0, 1].map(|number: usize| stores[number].list("", true, &|| true).unwrap().objects);
     assert_eq!(listed[0], listed[1], "only their content differs");
-    Twins { folders, stores, writers, all }
+    Alike { folders, stores, writers, all }
 }
 
 #[test]
 fn files_of_two_datasets_that_have_a_name_and_a_size_are_two() {
     for order in [[0, 1], [1, 0]] {
         for gone in [&[][..], &[0], &[1], &[0, 1]] {
-            let Twins { folders, stores, writers, all } = twins();
+            let Alike { folders, stores, writers, all } = alike();
             for number in gone {
                 assert_eq!(writers[*number].retain(SUMMED).unwrap().files_expired, 2);
             }
@@ -635,7 +635,7 @@ fn files_of_two_datasets_that_have_a_name_and_a_size_are_two() {
 
 #[test]
 fn a_copy_of_a_folder_or_an_archive_is_of_the_same_dataset() {
-    let Twins { folders, stores, writers: _writers, all } = twins();
+    let Alike { folders, stores, writers: _writers, all } = alike();
     let of_first = sums(&Dataset::open(folders[0].path()).unwrap());
     // A bucket that is replicated under another name.
     let copy = Memory { number: 1, ..Memory::default() };
