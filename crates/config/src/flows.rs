@@ -114,6 +114,18 @@ table! {
         .default_of(|| FlowsConfig::default().iceberg)
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.iceberg)))
         .help("keep the store as a table of [Apache Iceberg](flow-store.md#apache-iceberg), too");
+    static ARCHIVE: Key<String> = Key::text("archive", "an address", archive)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.archive.clone())))
+        .help(
+            "bucket of [S3](flow-store.md#an-archive-on-s3) that complete hours of the store go to; `keep` then removes only what \
+             is there: `\"s3://BUCKET/PREFIX\"`",
+        );
+    static ARCHIVE_KEEP: Key<u64> = Key::text("archive_keep", "a time", quantity::seconds)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.keep.archive_s)))
+        .help(
+            "hours of the archive that ended longer ago, and were sent longer ago, are [removed](flow-store.md#an-archive-on-s3) \
+             there: `\"365d\"`",
+        );
     static MMDB: Key<Vec<PathBuf>> = Key::by("mmdb", "a path or a list of at most 8", databases)
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.mmdb.clone())))
         .help(
@@ -285,6 +297,14 @@ fn collectors(reader: &mut Reader, item: &Item<'_>) -> Option<Vec<String>> {
 }
 
 /// The rest of it is checked on use.
+fn archive(text: &str) -> Result<String, &'static str> {
+    let bucket = text.strip_prefix("s3://").and_then(|rest| rest.split(['/', '?']).next());
+    let is_address =
+        bucket.is_some_and(|bucket| !bucket.is_empty()) && !text.chars().any(char::is_whitespace);
+    if is_address { Ok(text.to_owned()) } else { Err("\"s3://BUCKET/PREFIX\"") }
+}
+
+/// The rest of it is checked on use.
 fn webhook(text: &str) -> Result<String, &'static str> {
     let is_address =
         ["http://", "https://"].iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
@@ -365,6 +385,25 @@ fn read_keep(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsCo
         flows.iceberg = ICEBERG.value(reader, &item)?;
         flows.iceberg.then(|| (ICEBERG.name(), item.span))
     });
+    let archive = section.take(&ARCHIVE);
+    let is_archived = archive.is_some();
+    if let Some(item) = archive {
+        flows.archive = ARCHIVE.value(reader, &item);
+        first.get_or_insert((ARCHIVE.name(), item.span));
+    }
+    let archive_keep = section.take(&ARCHIVE_KEEP);
+    if let Some(item) = &archive_keep {
+        flows.keep.archive_s = ARCHIVE_KEEP.value(reader, item);
+        if !is_archived {
+            let message = "`archive_keep` is about an archive, and there is no archive";
+            reader.error(
+                ErrorKind::MissingKey,
+                &item.span,
+                message,
+                "`archive`, the bucket that hours go to",
+            );
+        }
+    }
     let keep = &mut flows.keep;
     let keys = [
         (&KEEP, &mut keep.age_s),
@@ -382,6 +421,12 @@ fn read_keep(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsCo
             }
             first.get_or_insert((key.name(), item.span));
         }
+    }
+    if let (Some(item), Some(archive_s), Some(age_s)) = (archive_keep, keep.archive_s, keep.age_s)
+        && archive_s < age_s
+    {
+        let message = "`archive_keep` removes records from the archive before `keep` removes them here";
+        reader.warning(ErrorKind::Conflict, &item.span, message, "a longer time than that of `keep`");
     }
     for (key, _, span) in
         sums.into_iter().filter(|(_, sums_s, _)| keep.age_s.is_some_and(|age_s| *sums_s <= age_s))

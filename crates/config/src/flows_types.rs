@@ -30,6 +30,8 @@ pub struct FlowsConfig {
     pub keep: KeepConfig,
     /// The dataset is also an Iceberg table.
     pub iceberg: bool,
+    /// Where complete hours of the dataset go: a bucket of S3.
+    pub archive: Option<String>,
     /// MMDB databases: country and AS by address.
     pub mmdb: Vec<PathBuf>,
     /// A list of names of networks.
@@ -69,6 +71,7 @@ impl Default for FlowsConfig {
             store: None,
             keep: KeepConfig::default(),
             iceberg: false,
+            archive: None,
             mmdb: Vec::new(),
             networks: None,
             alarm_webhook: None,
@@ -107,4 +110,6 @@ pub struct KeepConfig {
     pub minutes_s: Option<u64>,
     /// Sums by hours likewise.
     pub hours_s: Option<u64>,
+    /// Hours that ended this many seconds ago are removed in the archive.
+    pub archive_s: Option<u64>,
 }

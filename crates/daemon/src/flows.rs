@@ -139,6 +139,7 @@ impl FlowSide {
             store: flows.store.clone(),
             retention: retention(&flows.keep),
             iceberg: flows.iceberg,
+            archive: flows.archive.clone(),
             notify,
             meter: flows.meter.clone(),
             interfaces: interfaces_of(ports.clone()),
@@ -268,6 +269,7 @@ fn retention(keep: &KeepConfig) -> Retention {
         free_min: keep.free,
         makes_room: true,
         rollups: RollupRetention { minutes_s: keep.minutes_s, hours_s: keep.hours_s },
+        archive_age_max_s: keep.archive_s,
     }
 }
 

@@ -1,4 +1,6 @@
-//! A client of HTTP/1.1: a connection for each request. Redirections are not followed.
+//! A client of HTTP/1.1: a connection for each request, or connections that stay (`kept`). Redirections are not followed.
+
+pub(crate) mod kept;
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};

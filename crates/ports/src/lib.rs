@@ -8,6 +8,7 @@
 //! - [`tcp`]: BGP's connections. [`kernel`]: the kernel's routes and neighbors.
 //! - [`collector`]: receivers of flow records, Kafka and ClickHouse among them. [`exporters`]: senders of flow records.
 //! - [`webhook`]: texts to a web server. [`ask`]: questions to one. [`snmp`]: what exporters call their interfaces.
+//! - [`s3`]: objects in a bucket.
 //!
 //! Nothing here depends on stages, models, BGP sessions or the configuration.
 
@@ -29,6 +30,8 @@ mod names;
 #[path = "../tests/common/mod.rs"]
 mod namespace;
 mod output;
+#[cfg(target_os = "linux")]
+pub mod s3;
 mod slab_pool;
 #[cfg(target_os = "linux")]
 pub mod snmp;

@@ -39,6 +39,7 @@ use thalweg_ports::{FileSource, ISSUES_KEPT, InputError, InputOptions, InputSpec
 use thalweg_store::{Notify, Retention};
 use thalweg_wire::netflow::decode::first_message_bytes;
 
+use crate::archive::open_archive;
 use crate::deliver::{Completion, Kept, KeptOptions, Lines, Outlet, Waiting, label};
 use crate::enrich::{EnrichFiles, Enrichment};
 use crate::notices::passing_on;
@@ -124,6 +125,8 @@ pub struct ImportOptions {
     pub retention: Retention,
     /// Keep an Iceberg table of the dataset.
     pub iceberg: bool,
+    /// Where complete hours of the dataset go.
+    pub archive: Option<String>,
     /// What records learn about their addresses.
     pub enrich: EnrichFiles,
 }
@@ -245,6 +248,7 @@ fn outlets(
         let kept = KeptOptions {
             retention: options.retention,
             iceberg: options.iceberg,
+            archive: options.archive.as_deref().map(open_archive).transpose()?,
             waiting,
             cache: None,
             notify,

@@ -18,6 +18,7 @@
 mod account;
 mod alarm_rules;
 mod alarms;
+mod archive;
 mod cached;
 mod deal;
 mod deliver;
@@ -42,6 +43,7 @@ pub mod summary;
 mod usage;
 
 pub use alarm_rules::{AlarmError, AlarmOptions};
+pub use archive::open_archive;
 pub use cached::ShowMeters;
 pub use deliver::{AskInterfaces, AskMeters, Completion};
 pub use enrich::{EnrichError, EnrichFiles, Enrichment};

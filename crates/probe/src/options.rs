@@ -11,6 +11,7 @@ use thalweg_flow::parse::ParseOptions;
 use thalweg_flow::{ExporterId, MeterError, MeterOptions, PacketSampling};
 use thalweg_ports::collector::{CollectorError, SflowAddress, TlsOptions};
 use thalweg_ports::live::LiveError;
+use thalweg_ports::s3::S3Error;
 use thalweg_ports::webhook::WebhookError;
 use thalweg_ports::{InputError, InputSpec, Issue};
 use thalweg_store::{Retention, StoreError};
@@ -199,6 +200,8 @@ pub struct ProbeOptions {
     pub retention: Retention,
     /// Keep an Iceberg table of the dataset.
     pub iceberg: bool,
+    /// Where complete hours of the dataset go, as [`crate::open_archive`] takes it.
+    pub archive: Option<String>,
     /// What records learn about their addresses.
     pub enrich: EnrichFiles,
     pub alarms: AlarmOptions,
@@ -221,6 +224,7 @@ impl ProbeOptions {
             store: None,
             retention: Retention::default(),
             iceberg: false,
+            archive: None,
             enrich: EnrichFiles::default(),
             alarms: AlarmOptions::default(),
         }
@@ -275,6 +279,8 @@ pub enum ProbeError {
     Collector(CollectorError),
     #[error(transparent)]
     Store(StoreError),
+    #[error(transparent)]
+    Archive(#[from] S3Error),
     #[error(transparent)]
     Enrich(#[from] EnrichError),
     #[error(transparent)]

@@ -19,6 +19,7 @@ use thalweg_store::{Notify, Retention};
 
 use crate::alarm_rules::AlarmOptions;
 use crate::alarms::Alarms;
+use crate::archive::open_archive;
 use crate::cached::{MeterCaches, ShowMeters};
 use crate::deliver::{
     AskInterfaces, AskMeters, Collectors, Completing, Completion, Delivered, Delivery, EventCounts, EventWay,
@@ -46,6 +47,8 @@ pub struct RouterDeliveryOptions {
     pub retention: Retention,
     /// Keep an Iceberg table of the dataset.
     pub iceberg: bool,
+    /// Where complete hours of the dataset go.
+    pub archive: Option<String>,
     /// Receives problems.
     pub notify: Notify,
     /// The meter's options, as far as collectors receive them.
@@ -125,6 +128,7 @@ impl RouterDelivery {
             let kept = KeptOptions {
                 retention: options.retention,
                 iceberg: options.iceberg,
+                archive: options.archive.as_deref().map(open_archive).transpose()?,
                 waiting: Waiting::Never,
                 cache: Some(Arc::new(cache)),
                 notify: options.notify.clone(),

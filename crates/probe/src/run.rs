@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::Meter;
+use crate::archive::open_archive;
 use parking_lot::Mutex;
 use thalweg_base::ChunkBuilder;
 use thalweg_exec::{ModelKind, Source, THREADS_MAX};
@@ -198,6 +199,7 @@ fn outlets(
         let kept = KeptOptions {
             retention: options.retention,
             iceberg: options.iceberg,
+            archive: options.archive.as_deref().map(open_archive).transpose()?,
             waiting,
             cache,
             notify: notify.clone(),

@@ -145,6 +145,9 @@ pub struct OutletSummary {
     pub datagrams_dropped: u64,
     /// The system's error.
     pub error: Option<String>,
+    /// Why complete hours of a dataset are not in its archive. Their files stay.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_archived: Option<String>,
 }
 
 impl OutletSummary {
@@ -168,7 +171,10 @@ impl OutletSummary {
             count => format!("{count} datagrams to {} were {fate}", self.to),
         };
         let what = match (words.is_empty(), self.datagrams_refused, self.datagrams_dropped) {
-            (true, 0, 0) => return None,
+            (true, 0, 0) => {
+                let why = self.not_archived.as_ref()?;
+                return Some(format!("not everything is archived: {why}; the files stay in {}", self.to));
+            }
             (true, 0, dropped) => datagrams(dropped, "dropped, since its receive buffer was full"),
             (true, refused, _) => datagrams(refused, "refused"),
             (false, ..) => format!("records that did not reach {}: {}", self.to, words.join(", ")),
@@ -183,7 +189,7 @@ impl OutletSummary {
 /// The current status of a receiver of records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutletStatus {
-    /// A collector's address, or a folder.
+    /// A collector's address, a folder, or a bucket.
     pub to: String,
     /// Records that arrived, as far as known.
     pub records: u64,

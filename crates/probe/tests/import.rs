@@ -70,6 +70,7 @@ fn options(sources: Vec<ImportSource>) -> ImportOptions {
         csv: None,
         retention,
         iceberg: false,
+        archive: None,
         enrich,
     }
 }

@@ -27,7 +27,7 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -35,6 +35,7 @@ use thalweg_flow::FlowRecord;
 
 use crate::error::StoreError;
 use crate::file::FlowFile;
+use crate::object::ObjectStore;
 use thalweg_text::calendar::{HOUR_NS, Moment};
 
 /// How often a reader starts over because files changed.
@@ -43,12 +44,12 @@ const TRIES_MAX: usize = 50;
 const FILES_PER_THREAD: usize = 8;
 /// The most skipped files whose names are kept.
 const SKIPPED_NAMED_MAX: usize = 20;
-const EXTENSION: &str = ".parquet";
+pub(crate) const EXTENSION: &str = ".parquet";
 /// Of the same form, but not for engines that read all `*.parquet` of a folder.
 const ROLLUP_EXTENSION: &str = ".rollup";
 pub(crate) const TEMPORARY: &str = ".tmp";
 /// The beginning of the names of further writers' folders.
-const PART: &str = "writer-";
+pub(crate) const PART: &str = "writer-";
 
 /// Records of a time span: `from_ns <= end of the flow < to_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,14 +235,16 @@ pub struct RollupSummary {
 /// Datasets opened for reading, as one.
 #[derive(Clone, Debug)]
 pub struct Dataset {
-    roots: Vec<PathBuf>,
+    pub(crate) roots: Vec<PathBuf>,
+    /// Stores with hours that may no longer be in the folders.
+    pub(crate) archives: Vec<Arc<dyn ObjectStore>>,
 }
 
 impl Dataset {
     /// Opens the dataset in this folder, which must exist.
     pub fn open(root: &Path) -> Result<Self, StoreError> {
         match fs::metadata(root).map_err(StoreError::io("open the dataset", root))?.is_dir() {
-            true => Ok(Self { roots: vec![root.to_path_buf()] }),
+            true => Ok(Self { roots: vec![root.to_path_buf()], archives: Vec::new() }),
             false => {
                 let what = "it is not a folder: expected one with a dataset of flow records".to_owned();
                 Err(StoreError::Unreadable { path: root.to_path_buf(), what })
@@ -249,13 +252,23 @@ impl Dataset {
         }
     }
 
-    /// Adds the folders of another dataset; a folder counts once.
+    /// Adds the folders and archives of another dataset; each counts once, and so does a file that is in a folder and the
+    /// archive that it was sent to.
     pub fn add(&mut self, other: Self) {
         self.roots.extend(other.roots);
+        let place = |store: &Arc<dyn ObjectStore>| (store.name().to_owned(), store.server().to_owned());
+        for store in other.archives {
+            if self.archives.iter().all(|known| place(known) != place(&store)) {
+                self.archives.push(store);
+            }
+        }
     }
 
     /// Whether a writer ever used each of these folders. Queries over any other folder return nothing.
     pub fn is_one(&self) -> Result<bool, StoreError> {
+        if !self.has_archives()? {
+            return Ok(false);
+        }
         for root in &self.roots {
             let mut is_used = false;
             for part in parts(root)? {
@@ -283,11 +296,14 @@ impl Dataset {
 
     /// The current files that may have records in this window.
     pub fn view(&self, window: Window) -> Result<View, StoreError> {
-        let mut view = View::default();
-        for part in self.parts()? {
-            view.join(view_of_part(&part, window)?);
-        }
-        Ok(view)
+        let folders = || {
+            let mut view = View::default();
+            for part in self.parts()? {
+                view.join(view_of_part(&part, window)?);
+            }
+            Ok(view)
+        };
+        self.with_archives(window, folders, |view, archived| archived.add_to(view, window))
     }
 }
 
@@ -344,11 +360,16 @@ fn stable_listing(
     Ok(before)
 }
 
-/// Opens all files; counts unreadable ones and ignores replaced ones.
+/// Opens all files, as [`view_of`] takes them.
 pub(crate) fn open_all(paths: &[PathBuf]) -> Result<View, StoreError> {
+    view_of(open_each(paths))
+}
+
+/// Counts files that could not be opened and ignores replaced ones.
+pub(crate) fn view_of(files: Vec<Result<FlowFile, StoreError>>) -> Result<View, StoreError> {
     let mut view = View::default();
     let mut replaced: HashSet<PathBuf> = HashSet::new();
-    for opened in open_each(paths) {
+    for opened in files {
         match opened {
             Ok(file) => {
                 replaced.extend(file.replaced());
@@ -533,6 +554,16 @@ impl Drop for Temporary {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// Gives a small file in this folder another content, durably.
+pub(crate) fn replace(folder: &Path, name: &str, text: &str) -> Result<(), StoreError> {
+    let mut new = Temporary::of(folder.join(name));
+    let mut file = fs::File::create(new.path()).map_err(StoreError::io("create", new.path()))?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    written.map_err(StoreError::io("write", new.path()))?;
+    new.publish()?;
+    sync_folder(folder)
 }
 
 /// Syncs a folder's names to disk.

@@ -7,6 +7,7 @@ mod decode;
 mod encode;
 mod pages;
 mod read;
+mod source;
 mod write;
 
 pub(crate) use encode::zigzag;

@@ -10,6 +10,7 @@
 //!   columns, a file.
 //! - [`writer`]: records to files. [`upkeep`]: joining, retention, recovery. `space`: room on the file
 //!   system. `iceberg`: the dataset as a table of other engines.
+//! - `archive`, [`ObjectStore`]: complete hours in a store of objects.
 //! - [`rollup`]: sums of the records of each hour, kept for longer, and when they answer.
 //! - [`live`]: records that the writer has not written yet, for other processes. [`notify`]: notices to the
 //!   operator.
@@ -18,6 +19,7 @@
 //!
 //! Arrow is not used, because all columns are flat. Nothing here knows the router or the command line.
 
+mod archive;
 mod block;
 pub mod dataset;
 mod error;
@@ -26,6 +28,7 @@ pub mod filter;
 mod iceberg;
 pub mod live;
 pub mod notify;
+mod object;
 pub mod query;
 pub mod rollup;
 mod rows;
@@ -40,6 +43,7 @@ pub use dataset::{Dataset, Rolled, RollupSummary, Skipped, Summary, View, Window
 pub use error::StoreError;
 pub use filter::{Filter, FilterError};
 pub use notify::{Notify, Severity, Trouble};
+pub use object::{ObjectStore, Objects};
 pub use rollup::{Needs, RollupRetention, Step};
 pub use upkeep::{Recovery, Retention, Upkeep};
 pub use writer::{Writer, WriterOptions, WriterStatus};

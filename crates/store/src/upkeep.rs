@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use thalweg_flow::FlowRecord;
 
+use crate::archive::marks::Marks;
 use crate::block::Block;
 use crate::dataset::{self, Partition, Skipped, Temporary, View, Window, name_of};
 use crate::error::{StoreError, megabytes};
@@ -60,6 +61,8 @@ pub struct Retention {
     pub makes_room: bool,
     /// The sums that are kept for longer than records.
     pub rollups: RollupRetention,
+    /// Hours that ended longer ago than this are removed in the archive.
+    pub archive_age_max_s: Option<u64>,
 }
 
 impl Retention {
@@ -83,6 +86,15 @@ pub struct Upkeep {
     pub records_expired: u64,
     /// Bytes of the removed files.
     pub bytes_expired: u64,
+    /// Files that are in the archive since.
+    pub files_archived: u64,
+    pub records_archived: u64,
+    pub bytes_archived: u64,
+    /// What was removed in the archive because of its age.
+    pub objects_expired: u64,
+    pub object_bytes_expired: u64,
+    /// Of the removed records, those that an archive should have and has not.
+    pub records_unarchived: u64,
     /// Rollups of hours that were made, or made again.
     pub rollups_made: u64,
 }
@@ -92,8 +104,12 @@ impl Upkeep {
     pub(crate) fn removed(&self) -> Option<String> {
         (self.files_expired > 0).then(|| {
             let size = megabytes(self.bytes_expired);
+            let lost = match self.records_unarchived {
+                0 => String::new(),
+                lost => format!("; {lost} of these records were not archived yet and are lost"),
+            };
             format!(
-                "{} records in {} files ({size}) were removed, the oldest first",
+                "{} records in {} files ({size}) were removed, the oldest first{lost}",
                 self.records_expired, self.files_expired
             )
         })
@@ -107,6 +123,12 @@ impl Upkeep {
         self.files_expired += other.files_expired;
         self.records_expired += other.records_expired;
         self.bytes_expired += other.bytes_expired;
+        self.files_archived += other.files_archived;
+        self.records_archived += other.records_archived;
+        self.bytes_archived += other.bytes_archived;
+        self.objects_expired += other.objects_expired;
+        self.object_bytes_expired += other.object_bytes_expired;
+        self.records_unarchived += other.records_unarchived;
         self.rollups_made += other.rollups_made;
     }
 }
@@ -121,6 +143,10 @@ pub(crate) struct Changes {
     /// The Iceberg table. Held from before files come or go until the table says so; taken before `publish`.
     pub(crate) table: Mutex<Table>,
     pub(crate) next_id: AtomicU64,
+    /// Files are to be in an archive before they may be too old.
+    pub(crate) archives: bool,
+    /// Marks of an archive that were damaged, each told once.
+    pub(crate) damaged: Arc<Mutex<Skipped>>,
     /// Set to stop compaction early, so that nobody waits for it.
     pub(crate) ending: Arc<AtomicBool>,
 }
@@ -129,39 +155,49 @@ impl Changes {
     /// For the holder of the dataset's lock; numbers of new files begin here.
     pub(crate) fn new(root: &Path, next_id: u64, table: Table) -> Self {
         let (root, next_id) = (root.to_path_buf(), AtomicU64::new(next_id));
-        let (publish, upkeep, ending) = Default::default();
-        Self { root, publish, upkeep, table: Mutex::new(table), next_id, ending }
+        let (publish, upkeep, ending, damaged) = Default::default();
+        Self { root, publish, upkeep, table: Mutex::new(table), next_id, archives: false, damaged, ending }
     }
 
     pub(crate) fn id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn is_ending(&self) -> bool {
+    pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Relaxed)
     }
 
-    /// Joins small files of every hour that are in no rollup, unless stopped; then looks whether the table is as the files are.
+    /// Joins small files of every hour, unless stopped; then looks whether the table is as the files are.
     pub(crate) fn compact(&self) -> Result<Upkeep, StoreError> {
         let _upkeep = self.upkeep.lock();
         let mut done = Upkeep::default();
         for partition in dataset::partitions(&self.root)? {
-            let mut view = dataset::open_all(&dataset::published(&partition.path)?)?;
-            // Of a damaged rollup nobody knows what it covers: making the next one tells that.
-            let Ok(covered) = rollup::covered(&self.root, partition.hour) else { continue };
-            view.files.retain(|file| !covered.contains(name_of(&file.path)));
-            for files in groups(&view) {
-                let Some(mut compaction) = Compaction::write(self, &partition.path, files)? else {
-                    return Ok(done);
-                };
-                self.put(&mut compaction, &partition)?;
-                done.files_joined += compaction.replaced.len() as u64;
-                done.files_made += 1;
-                done.records_joined += compaction.rows;
+            if !self.join(&partition, &mut done)? {
+                return Ok(done);
             }
         }
         self.table.lock().follow()?;
         Ok(done)
+    }
+
+    /// Joins small files of an hour, but for those that are in a rollup, and those that an archive has or gets; returns
+    /// whether it was not stopped. For the holder of `upkeep`.
+    pub(crate) fn join(&self, partition: &Partition, done: &mut Upkeep) -> Result<bool, StoreError> {
+        let mut view = dataset::open_all(&dataset::published(&partition.path)?)?;
+        // Of a damaged rollup nobody knows what it covers: making the next one tells that.
+        let Ok(covered) = rollup::covered(&self.root, partition.hour) else { return Ok(true) };
+        let marks = self.marks(&partition.path)?;
+        view.files.retain(|file| !covered.contains(name_of(&file.path)) && !marks.is_frozen(&file.path));
+        for files in groups(&view) {
+            let Some(mut compaction) = Compaction::write(self, &partition.path, files)? else {
+                return Ok(false);
+            };
+            self.put(&mut compaction, partition)?;
+            done.files_joined += compaction.replaced.len() as u64;
+            done.files_made += 1;
+            done.records_joined += compaction.rows;
+        }
+        Ok(true)
     }
 
     /// Puts a new file in the place of those that it replaces.
@@ -201,6 +237,11 @@ impl Changes {
                     false
                 }
             });
+            if self.archives {
+                for (partition, files) in &mut old {
+                    self.keep_archived(partition, files)?;
+                }
+            }
             self.expire(&old, &mut done)?;
             if let Some(ages) = ages {
                 old.iter().for_each(|(partition, _)| ages.forget(partition.hour));
@@ -255,8 +296,8 @@ impl Changes {
         self.remove_oldest((reserve - space.free).saturating_add(reserve / 2), policy, clock, done)
     }
 
-    /// Removes at least this many bytes if possible: hours, the oldest first, then files of the latest hour.
-    /// The newest file stays. Then sums go, those by minutes first.
+    /// Removes at least this many bytes if possible: with an archive, first of what it has, then of what it lacks. Then sums
+    /// go, those by minutes first.
     fn remove_oldest(
         &self,
         bytes: u64,
@@ -265,15 +306,49 @@ impl Changes {
         done: &mut Upkeep,
     ) -> Result<(), StoreError> {
         let mut left = bytes;
+        let mut summed = Ok(());
+        let passes: &[bool] = if self.archives { &[true, false] } else { &[false] };
+        for only_archived in passes {
+            let going = self.oldest(&mut left, *only_archived)?;
+            // Room is made even if there is none for sums; the error is told.
+            for (partition, _) in &going {
+                summed = summed.and(self.cover(partition, policy, clock, done));
+            }
+            self.expire(&going, done)?;
+        }
+        let mut sums = Vec::new();
+        for level in Level::ALL {
+            take_oldest(filled(&level.folder(&self.root))?, &mut left, &mut sums);
+        }
+        self.remove_all(&sums, done)?;
+        summed
+    }
+
+    /// Hours, the oldest first, then files of the latest hour, as many as have the bytes that are left to remove. The newest
+    /// file stays.
+    fn oldest(
+        &self,
+        left: &mut u64,
+        only_archived: bool,
+    ) -> Result<Vec<(Partition, Vec<PathBuf>)>, StoreError> {
         let mut partitions = filled(&self.root)?;
-        let mut going = Vec::new();
-        let latest = partitions.pop();
-        take_oldest(partitions, &mut left, &mut going);
-        if let Some((partition, mut files)) = latest {
+        let latest_hour = partitions.last_mut().map(|(partition, files)| {
             files.pop();
+            partition.hour
+        });
+        if only_archived {
+            for (partition, files) in &mut partitions {
+                self.keep_archived(partition, files)?;
+            }
+        }
+        partitions.retain(|(_, files)| !files.is_empty());
+        let mut going = Vec::new();
+        let latest = partitions.pop_if(|(partition, _)| Some(partition.hour) == latest_hour);
+        take_oldest(partitions, left, &mut going);
+        if let Some((partition, mut files)) = latest {
             let mut goes = |path: &PathBuf| {
-                let goes = left > 0;
-                left = left.saturating_sub(size(path));
+                let goes = *left > 0;
+                *left = left.saturating_sub(size(path));
                 goes
             };
             files.retain(&mut goes);
@@ -281,16 +356,14 @@ impl Changes {
                 going.push((partition, files));
             }
         }
-        // Room is made even if there is none for sums; the error is told.
-        let summed: Vec<Result<(), StoreError>> =
-            going.iter().map(|(partition, _)| self.cover(partition, policy, clock, done)).collect();
-        self.expire(&going, done)?;
-        let mut sums = Vec::new();
-        for level in Level::ALL {
-            take_oldest(filled(&level.folder(&self.root))?, &mut left, &mut sums);
-        }
-        self.remove_all(&sums, done)?;
-        summed.into_iter().collect()
+        Ok(going)
+    }
+
+    /// Of the files of an hour, those that the archive has.
+    fn keep_archived(&self, partition: &Partition, files: &mut Vec<PathBuf>) -> Result<(), StoreError> {
+        let marks = self.marks(&partition.path)?;
+        files.retain(|file| marks.is_archived(file));
+        Ok(())
     }
 
     /// Removes these files of hours, and folders that nothing is left in.
@@ -310,7 +383,17 @@ impl Changes {
     fn remove_all(&self, going: &[(Partition, Vec<PathBuf>)], done: &mut Upkeep) -> Result<(), StoreError> {
         for (partition, files) in going {
             let _names = self.publish.lock();
-            files.iter().try_for_each(|path| remove(path, done))?;
+            let marks = if self.archives { Some(self.marks(&partition.path)?) } else { None };
+            for path in files {
+                let before = done.records_expired;
+                remove(path, done)?;
+                if marks.as_ref().is_some_and(|marks| !marks.is_archived(path)) {
+                    done.records_unarchived += done.records_expired - before;
+                }
+            }
+            if dataset::published(&partition.path)?.is_empty() {
+                Marks::forget(&partition.path);
+            }
             // Files of others may be left; then the folders stay.
             if fs::remove_dir(&partition.path).is_ok()
                 && let Some(day) = partition.path.parent()

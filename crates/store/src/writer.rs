@@ -31,11 +31,12 @@ use std::time::{Duration, Instant};
 use thalweg_flow::FlowRecord;
 use thalweg_flow::export::Amount;
 
-use crate::dataset::{self, View, Window};
+use crate::dataset::{self, Skipped, View, Window};
 use crate::error::StoreError;
 use crate::file::ROW_GROUP_ROWS;
 use crate::iceberg::Table;
 use crate::notify::{Notify, Trouble};
+use crate::object::ObjectStore;
 use crate::rollup::RollupRetention;
 use crate::upkeep::{Ages, Changes, Recovery, Retention, Upkeep, recover};
 
@@ -66,6 +67,8 @@ pub struct WriterOptions {
     pub retention: Retention,
     /// Keep an Iceberg table of the dataset. One that is there is kept in any case.
     pub iceberg: bool,
+    /// Where hours go when they are complete; retention by age then removes only what is there.
+    pub archive: Option<Arc<dyn ObjectStore>>,
     /// The wall clock, in nanoseconds since the epoch: retention by age never removes anything that is not
     /// old by it.
     pub now_ns: fn() -> u64,
@@ -84,6 +87,7 @@ impl WriterOptions {
             upkeep_interval_s: 300,
             retention: Retention::default(),
             iceberg: false,
+            archive: None,
             now_ns,
             retry: Duration::from_secs(1)..=Duration::from_secs(10),
             notify: Notify::default(),
@@ -105,6 +109,12 @@ pub struct WriterStatus {
     pub errors: u64,
     pub last_error: Option<String>,
     pub upkeep: Upkeep,
+    /// Failed attempts to archive.
+    pub archive_errors: u64,
+    /// Why nothing is archived now.
+    pub archive_error: Option<String>,
+    /// Marks of what is archived that were damaged, and made anew.
+    pub marks_damaged: Skipped,
 }
 
 /// Writes a dataset. Only one writer of a folder exists at a time, in any process.
@@ -152,6 +162,10 @@ struct State {
     trouble: Trouble,
     /// Files cannot be joined, removed or put into the Iceberg table.
     upkeep_trouble: Trouble,
+    /// Hours cannot be archived.
+    archive_trouble: Trouble,
+    /// Damaged marks that were told.
+    damaged_told: usize,
     /// Bytes of files since retention was last applied.
     bytes_since_retention: u64,
     status: WriterStatus,
@@ -172,7 +186,7 @@ impl Writer {
         lock.sign(&owner(&options))?;
         let looks_after_itself = options.upkeep_interval_s > 0;
         let shared = Arc::new(Shared {
-            changes: Changes::new(root, next_id, table),
+            changes: Changes { archives: options.archive.is_some(), ..Changes::new(root, next_id, table) },
             ages: Ages::of(root)?,
             options,
             lock: Mutex::new(lock),
@@ -185,6 +199,9 @@ impl Writer {
         writer.start("flow-store", Shared::write)?;
         if looks_after_itself {
             writer.start("flow-upkeep", Shared::upkeep)?;
+            if writer.shared.options.archive.is_some() {
+                writer.start("flow-archive", Shared::archive)?;
+            }
         }
         Ok((writer, recovery))
     }
@@ -305,6 +322,11 @@ impl Writer {
         Ok(done)
     }
 
+    /// Archives complete hours now, if there is an archive.
+    pub fn archive(&self) -> Result<Upkeep, StoreError> {
+        self.shared.archive_once()
+    }
+
     /// Makes the rollups of hours that have ended now, by the wall clock alone.
     pub fn roll_up(&self, keep: RollupRetention) -> Result<Upkeep, StoreError> {
         let done = self.shared.changes.sum_hours(keep, (self.shared.options.now_ns)(), None)?;
@@ -321,8 +343,10 @@ impl Writer {
 
     /// What was done so far.
     pub fn status(&self) -> WriterStatus {
+        let marks_damaged = self.shared.changes.damaged.lock().clone();
         let state = self.shared.state();
-        WriterStatus { records_pending: state.pending_records as u64, ..state.status.clone() }
+        let records_pending = state.pending_records as u64;
+        WriterStatus { records_pending, marks_damaged, ..state.status.clone() }
     }
 
     /// Writes pending records and ends. Fails with [`StoreError::Lost`] if some could not be written.

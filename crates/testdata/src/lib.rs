@@ -7,6 +7,7 @@
 
 pub mod collectors;
 mod datagrams;
+pub mod s3_server;
 
 use std::io::{self, Write};
 use std::net::{TcpListener, UdpSocket};

@@ -13,7 +13,8 @@ use serde_json::json;
 use thalweg_ports::live::wall_ns;
 use thalweg_store::query::{Graph, Key, KeyValue, Metric, Query, Scanned, Series, Sums, Top};
 use thalweg_store::{
-    Filter, Recovery, Rolled, RollupSummary, Skipped, StoreError, Upkeep, Window, Writer, WriterOptions,
+    Filter, Recovery, Retention, Rolled, RollupSummary, Skipped, StoreError, Upkeep, Window, Writer,
+    WriterOptions,
 };
 use thalweg_text::calendar::{SECOND_NS, format_time};
 use thalweg_text::units::{Unit, count, counted, share};
@@ -45,7 +46,10 @@ pub(crate) fn run(args: &FlowsArgs, format: Format) -> Result<(), Failure> {
         FlowsAction::Import(_) | FlowsAction::Compact(_) if args.url.is_some() => {
             Err(Failure::Usage("--url only asks: `import` and `compact` need a folder".to_owned()))
         }
-        FlowsAction::Import(import) => flows_import::run(args, import, format),
+        FlowsAction::Import(import) => {
+            writer::only_folders(args, "import")?;
+            flows_import::run(args, import, format)
+        }
         FlowsAction::Compact(compact) => run_compact(args, compact, format),
     }
 }
@@ -419,11 +423,23 @@ fn step_name(step_s: u64) -> &'static str {
 }
 
 fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), Failure> {
-    let (mut done, mut skipped) = (Upkeep::default(), Skipped::default());
+    writer::only_folders(args, "compact")?;
+    let archive = keep.archive.as_deref().map(thalweg_probe::open_archive).transpose();
+    let archive = archive.map_err(|error| Failure::Usage(format!("--archive: {error}")))?;
+    let (mut done, mut skipped, mut damaged) = (Upkeep::default(), Skipped::default(), Skipped::default());
+    let policy = keep.retention();
+    // The rest is applied behind that.
+    let retention = Retention { archive_age_max_s: policy.archive_age_max_s, ..Retention::default() };
     // A writer would create the folder; here a missing folder is an error.
     for part in writer::open(args)?.parts().map_err(failed)? {
-        let options =
-            WriterOptions { upkeep_interval_s: 0, iceberg: keep.iceberg, ..WriterOptions::new(wall_ns) };
+        let (iceberg, archive) = (keep.iceberg, archive.clone());
+        let options = WriterOptions {
+            upkeep_interval_s: 0,
+            iceberg,
+            archive,
+            retention,
+            ..WriterOptions::new(wall_ns)
+        };
         let (writer, recovery) = Writer::open(&part, options).map_err(|error| match error {
             StoreError::Busy { .. } => Failure::Run(format!(
                 "{error}: it merges small files itself, so nothing was done. Tell it what to keep: keep and keep_bytes in \
@@ -433,13 +449,19 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
         })?;
         report_recovery(&recovery);
         skipped.join(recovery.skipped);
-        let policy = keep.retention();
+        let archived = writer.archive();
         let kept = writer.retain(policy).and_then(|_| writer.compact());
         kept.and_then(|_| writer.roll_up(policy.rollups)).map_err(failed)?;
-        done.add(&writer.close().map_err(failed)?.upkeep);
+        let status = writer.close().map_err(failed)?;
+        done.add(&status.upkeep);
+        damaged.join(status.marks_damaged);
+        archived.map_err(failed)?;
     }
     let Upkeep { files_joined, files_made, records_joined, .. } = done;
     let Upkeep { files_expired, records_expired, bytes_expired, rollups_made, .. } = done;
+    let Upkeep { files_archived, records_archived, bytes_archived, records_unarchived, .. } = done;
+    report_damaged(&damaged);
+    let Upkeep { objects_expired, object_bytes_expired, .. } = done;
     match format {
         Format::Json => print(&format!(
             "{:#}\n",
@@ -451,20 +473,46 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
                 "records_expired": records_expired,
                 "bytes_expired": bytes_expired,
                 "rollups_made": rollups_made,
+                "files_archived": files_archived,
+                "records_archived": records_archived,
+                "bytes_archived": bytes_archived,
+                "objects_expired": objects_expired,
+                "object_bytes_expired": object_bytes_expired,
+                "records_unarchived": records_unarchived,
+                "marks_damaged": damaged.count,
             })
         ))?,
         Format::Human => print(&format!(
-            "joined {} with {} to {}; removed {} with {}, {}; rollups made: {}\n",
+            "joined {} with {} to {}; removed {} with {}, {}; rollups made: {}{}\n",
             counted(files_joined, "file"),
             counted(records_joined, "record"),
             count(files_made),
             counted(files_expired, "file"),
             counted(records_expired, "record"),
             counted(bytes_expired, "byte"),
-            count(rollups_made)
+            count(rollups_made),
+            match keep.archive {
+                Some(_) => {
+                    format!(
+                        "; archived {} with {}, {}; removed there {}",
+                        counted(files_archived, "file"),
+                        counted(records_archived, "record"),
+                        counted(bytes_archived, "byte"),
+                        counted(objects_expired, "file")
+                    )
+                }
+                None => String::new(),
+            }
         ))?,
     }
     complete(&skipped)
+}
+
+/// Names marks of an archive that were damaged.
+fn report_damaged(damaged: &Skipped) {
+    for (path, what) in &damaged.named {
+        let _ = writeln!(std::io::stderr(), "warning: {}: {what}", path.display());
+    }
 }
 
 /// Reports what an interrupted writer left to standard error.

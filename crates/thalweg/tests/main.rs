@@ -9,6 +9,7 @@ mod command_line;
 mod docs;
 mod examples;
 mod flows;
+mod flows_archive;
 mod flows_asked;
 mod flows_import;
 mod full_disk;

@@ -21,10 +21,10 @@ impl From<Amount> for AmountView {
     }
 }
 
-/// A collector or dataset folder that receives flow records.
+/// A collector, a dataset's folder, or its archive, that receives flow records.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FlowOutletView {
-    /// The collector's address, or the folder.
+    /// The collector's address, the folder, or the bucket.
     pub to: String,
     /// Records known to have arrived: on disk, acknowledged, or taken by the network.
     pub records: u64,

@@ -320,5 +320,16 @@ fn summary(to: String, report: &CollectorReport, refused: Amount) -> OutletSumma
         _ => report.last_error.clone(),
     };
     let datagrams_dropped = report.datagrams_dropped;
-    OutletSummary { to, records, packets, bytes, lost, datagrams_refused, datagrams_dropped, error }
+    let not_archived = None;
+    OutletSummary {
+        to,
+        records,
+        packets,
+        bytes,
+        lost,
+        datagrams_refused,
+        datagrams_dropped,
+        error,
+        not_archived,
+    }
 }

@@ -15,7 +15,7 @@ use thalweg_flow::FlowRecord;
 use thalweg_flow::export::Amount;
 use thalweg_ports::live::wall_ns;
 use thalweg_store::live::{Cache, LiveServer};
-use thalweg_store::{Notify, Recovery, Retention, StoreError, Writer, WriterOptions};
+use thalweg_store::{Notify, ObjectStore, Recovery, Retention, StoreError, Writer, WriterOptions};
 use thalweg_text::units::counted;
 
 use super::{Finished, Outlet};
@@ -26,6 +26,8 @@ use crate::summary::{OutletStatus, OutletSummary};
 const STORE_QUEUE: &str = "store-queue";
 /// The loss name of records that could not be written before the end.
 const NOT_WRITTEN: &str = "not-written";
+/// The loss name of records that an archive lacks because the disk needed their room first.
+const NOT_ARCHIVED: &str = "not-archived";
 /// How often to check whether to stop waiting.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How often to try to open a dataset whose disk takes nothing.
@@ -65,6 +67,8 @@ pub(crate) enum Waiting {
 pub(crate) struct KeptOptions {
     pub(crate) retention: Retention,
     pub(crate) iceberg: bool,
+    /// Where complete hours go. Before the end of records that can wait, all of them go there.
+    pub(crate) archive: Option<Arc<dyn ObjectStore>>,
     pub(crate) waiting: Waiting,
     /// The flow cache for live queries.
     pub(crate) cache: Option<Arc<dyn Cache>>,
@@ -109,10 +113,11 @@ impl Kept {
 
 impl Dataset {
     fn open(folder: &Path, options: &KeptOptions) -> Result<Self, StoreError> {
-        let KeptOptions { retention, iceberg, cache, notify, .. } = options;
+        let KeptOptions { retention, iceberg, archive, cache, notify, .. } = options;
         let writing = WriterOptions {
             retention: *retention,
             iceberg: *iceberg,
+            archive: archive.clone(),
             notify: notify.clone(),
             ..WriterOptions::new(wall_ns)
         };
@@ -145,6 +150,14 @@ impl Dataset {
             taken += self.writer.append_within(rest, LOOK_EVERY)?;
         }
         Ok(taken)
+    }
+
+    /// Archives the hours that are complete, unless it is hurried; returns why not.
+    fn archive(&self, stop: &AtomicBool) -> Option<String> {
+        if stop.load(Ordering::Relaxed) {
+            return None;
+        }
+        self.writer.flush().and_then(|()| self.writer.archive()).err().map(|error| error.to_string())
     }
 
     /// Ends; returns its name, what could not be written, and why that or `refused` records were lost.
@@ -184,9 +197,8 @@ impl Outlet for Kept {
     }
 
     fn status(&mut self) -> Vec<OutletStatus> {
-        let lost = [(STORE_QUEUE.to_owned(), self.refused.records)];
-        let lost = lost.into_iter().filter(|(_, records)| *records > 0).collect();
-        vec![match &self.dataset {
+        let lost = reasons([(STORE_QUEUE, self.refused.records)]);
+        let mut all = vec![match &self.dataset {
             Ok(Dataset { writer, name, .. }) => {
                 let status = writer.status();
                 OutletStatus {
@@ -204,11 +216,27 @@ impl Outlet for Kept {
                 lost,
                 error: Some(why.to_string()),
             },
-        }]
+        }];
+        if let (Some(archive), Ok(Dataset { writer, .. })) = (&self.options.archive, &self.dataset) {
+            let status = writer.status();
+            all.push(OutletStatus {
+                to: archive.name().to_owned(),
+                records: status.upkeep.records_archived,
+                // In the folder they are safe, and most of them are of hours that are not complete.
+                waiting: 0,
+                lost: reasons([(NOT_ARCHIVED, status.upkeep.records_unarchived)]),
+                error: status.archive_error,
+            });
+        }
+        all
     }
 
     fn finish(self: Box<Self>, _hurried: bool) -> Result<Finished, ProbeError> {
-        let Self { folder, dataset, mut taken, refused, .. } = *self;
+        let Self { folder, options, dataset, mut taken, refused } = *self;
+        let not_archived = match (&dataset, &options.waiting) {
+            (Ok(dataset), Waiting::Until(stop)) if options.archive.is_some() => dataset.archive(stop),
+            _ => None,
+        };
         let (name, unwritten, error) = match dataset {
             Ok(dataset) => dataset.close(refused).map_err(ProbeError::Store)?,
             Err(NotOpen { why, .. }) => {
@@ -217,12 +245,16 @@ impl Outlet for Kept {
         };
         taken -= unwritten;
         let missed = [refused, unwritten].into_iter().sum();
-        let lost = [(STORE_QUEUE, refused.records), (NOT_WRITTEN, unwritten.records)];
-        let lost = lost.into_iter().filter(|(_, records)| *records > 0);
-        let lost: BTreeMap<String, u64> = lost.map(|(why, records)| (why.to_owned(), records)).collect();
-        let summary = OutletSummary { lost, error, ..OutletSummary::all_taken(name, taken) };
+        let lost = reasons([(STORE_QUEUE, refused.records), (NOT_WRITTEN, unwritten.records)]);
+        let summary = OutletSummary { lost, error, not_archived, ..OutletSummary::all_taken(name, taken) };
         Ok(Finished { summaries: vec![summary], missed })
     }
+}
+
+/// Lost records by reason; only reasons that occurred.
+fn reasons<const N: usize>(lost: [(&str, u64); N]) -> BTreeMap<String, u64> {
+    let lost = lost.into_iter().filter(|(_, records)| *records > 0);
+    lost.map(|(why, records)| (why.to_owned(), records)).collect()
 }
 
 /// The part of a recovery that the operator should know.
@@ -240,3 +272,6 @@ fn notice(recovery: &Recovery) -> Option<String> {
     }
     (!words.is_empty()).then(|| words.join("; "))
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,7 +6,6 @@
 
 use std::fs::File;
 use std::io::{self, Cursor as IoCursor};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,21 +13,21 @@ use bytes::Bytes;
 use parquet::basic::Encoding;
 use parquet::column::page::{Page, PageReader};
 use parquet::errors::{ParquetError, Result as ParquetResult};
-use parquet::file::metadata::{
-    ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataReader, RowGroupMetaData,
-};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::file::statistics::Statistics;
 
 use super::decode::{Decoder, Form, PageFault, dictionary};
 use super::pages::Fault;
+use super::source::Source;
 use super::{
     FOOTER_KEY, FORMAT_KEY, REPLACES_KEY, ROLLUP_KEY, ROW_GROUP_ROWS_MAX, RollupFacts, SUMS_KEY, VERSION,
     VERSION_OF_NANOSECONDS, VERSION_OF_WHOLE_COLUMNS, checksum,
 };
 use crate::block::{Block, Column, Dictionary, Spare};
 use crate::error::StoreError;
+use crate::object::ObjectStore;
 use crate::schema::{UNIT_NS, column_of};
 use thalweg_flow::fields::{Field, Kind};
 
@@ -36,7 +35,7 @@ use thalweg_flow::fields::{Field, Kind};
 #[derive(Debug)]
 pub(crate) struct FlowFile {
     pub(crate) path: PathBuf,
-    file: File,
+    source: Source,
     pub(crate) size: u64,
     metadata: ParquetMetaData,
     columns: Columns,
@@ -74,10 +73,28 @@ impl FlowFile {
     pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
         let file = File::open(path).map_err(StoreError::io("open", path))?;
         let size = file.metadata().map_err(StoreError::io("look at", path))?.len();
+        Self::of(path, Source::Disk(file), size)
+    }
+
+    /// The same for an object of this size. It is read when it is needed, so it may be gone by then.
+    pub(crate) fn open_object(
+        store: &Arc<dyn ObjectStore>,
+        key: &str,
+        size: u64,
+    ) -> Result<Self, StoreError> {
+        let path = Path::new(store.name()).join(key);
+        Self::of(&path, Source::Object(Arc::clone(store), key.to_owned()), size)
+    }
+
+    fn of(path: &Path, source: Source, size: u64) -> Result<Self, StoreError> {
         let unreadable = |what: String| StoreError::Unreadable { path: path.to_path_buf(), what };
-        let metadata = ParquetMetaDataReader::new()
-            .parse_and_finish(&file)
-            .map_err(|error| unreadable(format!("not a whole Parquet file: {error}")))?;
+        let metadata = source.footer(size).map_err(|error| match error {
+            ParquetError::External(error) => match error.downcast::<io::Error>() {
+                Ok(error) => StoreError::io("read", path)(*error),
+                Err(error) => unreadable(format!("not a whole Parquet file: {error}")),
+            },
+            error => unreadable(format!("not a whole Parquet file: {error}")),
+        })?;
         let columns = Columns::of(&metadata).map_err(|what| unreadable(what.to_owned()))?;
         let count = metadata.file_metadata().schema_descr().num_columns();
         let row_group = |group| row_group(group, &columns, count, size);
@@ -91,7 +108,7 @@ impl FlowFile {
             RollupFacts::parse(text).ok_or_else(|| unreadable("a rollup of another version".to_owned()))
         });
         let (path, rollup) = (path.to_path_buf(), rollup.transpose()?);
-        Ok(Self { path, file, size, metadata, columns, replaces, rollup, row_groups, sums })
+        Ok(Self { path, source, size, metadata, columns, replaces, rollup, row_groups, sums })
     }
 
     /// The paths of the files that this one replaces.
@@ -243,9 +260,7 @@ impl FlowFile {
     }
 
     fn bytes(&self, start: u64, length: usize) -> Result<Vec<u8>, StoreError> {
-        let mut bytes = vec![0; length];
-        self.file.read_exact_at(&mut bytes, start).map_err(StoreError::io("read", &self.path))?;
-        Ok(bytes)
+        self.source.bytes(start, length).map_err(StoreError::io("read", &self.path))
     }
 
     /// Reads and decodes the column at this place of the file.

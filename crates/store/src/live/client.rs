@@ -43,13 +43,16 @@ impl Dataset {
     /// Files, pending records and the flow caches of the writing processes, each record once, as far as those
     /// answer: those of a writer at one moment. Also returns what each existing writer added.
     pub fn live_view(&self, window: Window) -> Result<(View, Vec<Writing>), StoreError> {
-        let (mut all, mut writers) = (View::default(), Vec::new());
-        for part in self.parts()? {
-            let (view, writing) = live_view_of(&part, window)?;
-            all.join(view);
-            writers.extend(writing);
-        }
-        Ok((all, writers))
+        let folders = || {
+            let (mut all, mut writers) = (View::default(), Vec::new());
+            for part in self.parts()? {
+                let (view, writing) = live_view_of(&part, window)?;
+                all.join(view);
+                writers.extend(writing);
+            }
+            Ok((all, writers))
+        };
+        self.with_archives(window, folders, |(view, _), archived| archived.add_to(view, window))
     }
 
     /// Follows the new records of each writer.

@@ -3,6 +3,9 @@
 //! Where records are gone, the finest rollup that has the question's fields answers, with its resolution, and the answer
 //! says so. Files of records that a rollup does not cover count beside it.
 //!
+//! Files of an archive count as files of the folder that they were sent from. Where records are gone there, and all of them
+//! are in the archive, they answer; sums answer if some are in neither, and take the place of those that are.
+//!
 //! Files and rollups have to be of one moment. Rollups are opened, then files are listed (and the writer is asked), then
 //! rollups are listed again: if these are the same, nothing was covered and removed in between.
 
@@ -14,6 +17,7 @@ use thalweg_flow::fields::Field;
 use thalweg_text::calendar::{HOUR_NS, SECOND_NS};
 
 use super::{KEPT, LOST, Level};
+use crate::archive::{Archived, key_of};
 use crate::dataset::{self, Dataset, Rolled, RollupSummary, Summary, View, Window, name_of};
 use crate::error::StoreError;
 use crate::file::{FlowFile, RollupFacts};
@@ -47,20 +51,30 @@ pub struct Needs<'a> {
 }
 
 /// What a writer's folder has.
+#[derive(Default)]
 struct Part {
+    folder: PathBuf,
     view: View,
     rollups: Vec<Arc<FlowFile>>,
+    /// Names of files that are in an archive only, and that a rollup covers.
+    archived: HashSet<String>,
 }
 
 impl Dataset {
     /// The files, and by choice the records of no file, that answer a question.
     pub fn view_for(&self, needs: &Needs<'_>) -> Result<(View, Vec<Writing>), StoreError> {
-        let (mut parts, mut writers) = (Vec::new(), Vec::new());
-        for folder in self.parts()? {
-            let (part, writing) = part(&folder, needs)?;
-            parts.push(part);
-            writers.extend(writing);
-        }
+        let folders = || {
+            let (mut parts, mut writers) = (Vec::new(), Vec::new());
+            for folder in self.parts()? {
+                let (part, writing) = part(&folder, needs)?;
+                parts.push(part);
+                writers.extend(writing);
+            }
+            Ok((parts, writers))
+        };
+        let window = needs.query.window;
+        let (parts, writers) =
+            self.with_archives(window, folders, |(parts, _), archived| add_archived(parts, archived))?;
         let step_ns = match needs.step {
             Step::Of(Some(step_ns)) => Some(step_ns),
             Step::Of(None) => readable(&parts, needs.query.window),
@@ -139,9 +153,29 @@ fn part(folder: &Path, needs: &Needs<'_>) -> Result<(Part, Option<Writing>), Sto
             continue;
         }
         view.skipped.join(rollups.skipped);
-        return Ok((Part { view, rollups: rollups.files }, writing));
+        let (folder, rollups) = (folder.to_path_buf(), rollups.files);
+        return Ok((Part { folder, view, rollups, archived: HashSet::new() }, writing));
     }
     Err(StoreError::Moving(folder.to_path_buf()))
+}
+
+/// Adds what an archive has and no folder, each file to the folder whose rollup covers it.
+fn add_archived(parts: &mut Vec<Part>, archived: &Archived<'_>) -> Result<(), StoreError> {
+    let new = archived.beside(parts.iter().flat_map(|part| part.view.files.iter()))?;
+    let mut others = View { skipped: new.skipped, ..View::default() };
+    for file in new.files {
+        let key = key_of(&file.path);
+        let covers = |part: &&mut Part| archived.is_of(&part.folder) && part.covers(&file, &key);
+        match parts.iter_mut().find(covers) {
+            Some(part) => {
+                part.archived.insert(name_of(&file.path).to_owned());
+                part.view.files.push(file);
+            }
+            None => others.files.push(file),
+        }
+    }
+    parts.push(Part { view: others, ..Part::default() });
+    Ok(())
 }
 
 /// The rollups of a window.
@@ -162,8 +196,18 @@ fn hour_of(file: &FlowFile) -> Option<u64> {
 }
 
 impl Part {
+    /// Whether a rollup has the records of this file, which has this key in an archive.
+    fn covers(&self, file: &FlowFile, key: &str) -> bool {
+        hour_of(file).is_some_and(|hour| {
+            let here = dataset::partition_path(&self.folder, hour).join(name_of(&file.path));
+            let of_hour = |rollup: &&Arc<FlowFile>| hour_of(rollup) == Some(hour);
+            key_of(&here) == key
+                && self.rollups.iter().filter(of_hour).any(|rollup| super::is_covered(file, rollup))
+        })
+    }
+
     fn choose(self, needs: &Needs<'_>, step_ns: Option<u64>) -> View {
-        let Self { mut view, rollups } = self;
+        let Self { mut view, rollups, archived, .. } = self;
         let mut by_hour: BTreeMap<u64, Vec<Arc<FlowFile>>> = BTreeMap::new();
         for file in rollups {
             hour_of(&file)
@@ -176,7 +220,8 @@ impl Part {
         for (hour, rollups) in by_hour {
             let names = view.files.iter().filter(|file| hour_of(file) == Some(hour));
             let names: HashSet<&str> = names.map(|file| name_of(&file.path)).collect();
-            let choice = Choice { needs, step_ns, hour, rollups: &rollups, names: &names };
+            let choice =
+                Choice { needs, step_ns, hour, rollups: &rollups, names: &names, archived: &archived };
             if let Some(rollup) = choice.make(&mut view.rolled) {
                 chosen.push((hour, Arc::clone(rollup)));
             }
@@ -199,16 +244,22 @@ struct Choice<'a> {
     step_ns: Option<u64>,
     hour: u64,
     rollups: &'a [Arc<FlowFile>],
-    /// Of the files that are there.
+    /// Of the files that are there, or in an archive.
     names: &'a HashSet<&'a str>,
+    /// Of those that are in an archive only.
+    archived: &'a HashSet<String>,
 }
 
 impl<'a> Choice<'a> {
     /// The rollup that answers; `None` for the records.
     fn make(&self, rolled: &mut Rolled) -> Option<&'a Arc<FlowFile>> {
         let is_gone = |name: &&String| !self.names.contains(name.as_str());
-        let covered = self.rollups.iter().filter_map(facts).flat_map(|facts| &facts.covers);
-        let gone: HashSet<&String> = covered.filter(is_gone).collect();
+        let covered = || self.rollups.iter().filter_map(facts).flat_map(|facts| &facts.covers);
+        let gone: HashSet<&String> = covered().filter(is_gone).collect();
+        // What only an archive has is asked there if that is all that is gone here.
+        if gone.is_empty() && covered().any(|name| self.archived.contains(name)) {
+            return None;
+        }
         // Another may have been made when records were gone already.
         let is_whole = |facts: &RollupFacts| gone.iter().all(|name| facts.covers.contains(*name));
         let mut whole: Vec<_> =

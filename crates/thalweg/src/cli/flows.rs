@@ -13,7 +13,8 @@ use thalweg_text::calendar::{SECOND_NS, parse_time};
 #[derive(Debug, Args)]
 #[command(after_help = FLOWS_HELP)]
 pub(crate) struct FlowsArgs {
-    /// Folder of the dataset (repeatable: several are asked as one)
+    /// Folder of the dataset, or its archive, s3://BUCKET/PREFIX (repeatable: several are asked as one, and files that are in
+    /// both count once)
     #[arg(long, global = true, value_name = "DIR", default_value = "/var/lib/thalweg/flows")]
     pub(crate) data: Vec<PathBuf>,
     /// Read files only; do not ask the dataset's writer for records that are not on disk yet
@@ -57,7 +58,7 @@ pub(crate) enum FlowsAction {
     Import(FlowsImportArgs),
     /// Show the size and time range of the dataset, and files that are skipped
     Stats,
-    /// Merge small files, remove records beyond --keep, --keep-bytes and --keep-free, and make rollups
+    /// Merge small files, archive complete hours, remove records beyond --keep, --keep-bytes and --keep-free, and make rollups
     ///
     /// Only needed for a dataset that no program writes to. A writer merges files by itself, and removes records if it
     /// is configured to: a router with `keep`, `keep_bytes` and `keep_free` in `[flows]`, `thalweg probe --store` and
@@ -251,6 +252,7 @@ macro_rules! top_examples {
   thalweg flows --url https://router.example.net:8443 --token-file token top app --last 1h
   thalweg flows --url clickhouse://192.0.2.1/flows top src,dst --last 1d
   thalweg flows top src --last 1h
+  thalweg flows --data s3://bucket/edge1 --data /var/lib/thalweg/flows top src --last 60d
   thalweg flows top src,dst,dst-port --by packets -n 20 --from 2026-11-22T05:00 --to 2026-11-22T06:00 udp"
     };
 }

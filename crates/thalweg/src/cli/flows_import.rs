@@ -57,9 +57,10 @@ impl FlowsImportArgs {
         if self.sources.iter().filter(is_stdin).count() > 1 {
             return Err("standard input (`-`) can be read only once".to_owned());
         }
-        if self.keep.are_given() && self.no_store {
+        if self.keep.need_a_dataset() && self.no_store {
             return Err(
-                "--keep and other --keep-.., and --iceberg, need a dataset: leave out --no-store".to_owned()
+                "--keep and other --keep-.., --iceberg and --archive need a dataset: leave out --no-store"
+                    .to_owned(),
             );
         }
         Ok(ImportOptions {
@@ -73,6 +74,7 @@ impl FlowsImportArgs {
             csv: self.csv.clone(),
             retention: self.keep.retention(),
             iceberg: self.keep.iceberg,
+            archive: self.keep.archive.clone(),
             enrich: self.enrich.files(),
         })
     }

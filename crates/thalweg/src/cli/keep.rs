@@ -2,9 +2,10 @@
 
 use clap::Args;
 use thalweg_config::quantity;
+use thalweg_ports::s3::S3Address;
 use thalweg_store::{Retention, RollupRetention};
 
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct KeepArgs {
     /// Remove records older than this, by the hour: 12h, 30d
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = "Retention")]
@@ -25,12 +26,20 @@ pub(crate) struct KeepArgs {
     /// Keep the dataset as a table of Apache Iceberg, too; one that is there is always kept
     #[arg(long)]
     pub(crate) iceberg: bool,
+    /// Send complete hours to a bucket of S3, s3://BUCKET/PREFIX; --keep then removes only what is there. Behind a `?`:
+    /// endpoint=URL, region=NAME, style=path or host, credentials_file=FILE, profile=NAME, tls_ca=FILE, joined by &
+    #[arg(long, value_name = "URL", value_parser = archive)]
+    pub(crate) archive: Option<String>,
+    /// Remove hours from that bucket that ended, and were sent, longer ago than this: 365d
+    #[arg(long, value_name = "TIME", value_parser = seconds, requires = "archive", help_heading = "Retention")]
+    archive_keep: Option<u64>,
 }
 
 impl KeepArgs {
-    /// Whether any option was given.
-    pub(crate) fn are_given(&self) -> bool {
-        self.may_remove() || self.iceberg || self.keep_minutes.is_some() || self.keep_hours.is_some()
+    /// Whether any option was given: then a dataset is needed.
+    pub(crate) fn need_a_dataset(&self) -> bool {
+        let keeps_sums = self.keep_minutes.is_some() || self.keep_hours.is_some();
+        self.may_remove() || keeps_sums || self.iceberg || self.archive.is_some()
     }
 
     fn may_remove(&self) -> bool {
@@ -45,8 +54,13 @@ impl KeepArgs {
             free_min: self.keep_free,
             makes_room: self.may_remove(),
             rollups: RollupRetention { minutes_s: self.keep_minutes, hours_s: self.keep_hours },
+            archive_age_max_s: self.archive_keep,
         }
     }
+}
+
+fn archive(text: &str) -> Result<String, String> {
+    text.parse::<S3Address>().map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 /// Parses a time span to seconds.

@@ -296,9 +296,10 @@ impl ProbeArgs {
         if self.key.contains(&KeyArg::None) && self.key.len() > 1 {
             return Err("--key none excludes other fields".to_owned());
         }
-        if self.keep.are_given() && self.store.is_none() {
+        if self.keep.need_a_dataset() && self.store.is_none() {
             return Err(
-                "--keep and other --keep-.., and --iceberg, need a dataset: add --store DIR".to_owned()
+                "--keep and other --keep-.., --iceberg and --archive need a dataset: add --store DIR"
+                    .to_owned(),
             );
         }
         let has = |field| self.key.contains(&field);
@@ -354,6 +355,7 @@ impl ProbeArgs {
             store: self.store.clone(),
             retention: self.keep.retention(),
             iceberg: self.keep.iceberg,
+            archive: self.keep.archive.clone(),
             enrich: self.enrich.files(),
             alarms: self.alarms()?,
             ..ProbeOptions::new(input)

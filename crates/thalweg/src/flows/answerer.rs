@@ -189,6 +189,8 @@ fn records(
     // Sums do not tell flows apart.
     let step = if which.dedup { Step::Records } else { step };
     let rollups = !which.no_rollups;
+    let threads = which.threads.map_or_else(|| writer::threads(args, query.threads), usize::from);
+    let query = Query { threads, ..query };
     let needs = Needs { query: &query, keys: question.keys, step, live: true, rollups };
     let (view, writing) = writer::view(args, &needs)?;
     if !which.dedup {

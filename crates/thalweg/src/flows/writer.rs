@@ -1,10 +1,12 @@
 //! Records that the dataset's writer has not written to disk yet.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
+use thalweg_ports::s3::S3Address;
+use thalweg_probe::open_archive;
 use thalweg_store::live::{Followed, Writing};
 use thalweg_store::query::{Query, list};
 use thalweg_store::{Dataset, Needs, View};
@@ -15,6 +17,15 @@ use super::lines::Lines;
 use crate::cli::FlowsArgs;
 use crate::{Failure, print};
 
+/// Threads that wait for the answers of an archive.
+const ARCHIVE_THREADS: usize = 16;
+
+/// The threads of a question: more than there are cores if they wait for an archive.
+pub(super) fn threads(args: &FlowsArgs, threads: usize) -> usize {
+    let waits = args.data.iter().any(|data| archive(data).is_some());
+    if waits { threads.max(ARCHIVE_THREADS) } else { threads }
+}
+
 /// What answers a question: records in files, sums of them and, unless excluded, records that are not on disk yet.
 pub(super) fn view(args: &FlowsArgs, needs: &Needs<'_>) -> Result<(View, Vec<Writing>), Failure> {
     open(args)?.view_for(&Needs { live: !args.no_live, ..*needs }).map_err(failed)
@@ -23,6 +34,9 @@ pub(super) fn view(args: &FlowsArgs, needs: &Needs<'_>) -> Result<(View, Vec<Wri
 /// The queried datasets, which must be some, as one.
 pub(super) fn open(args: &FlowsArgs) -> Result<Dataset, Failure> {
     let open = |folder: &PathBuf| {
+        if let Some(url) = archive(folder) {
+            return archived(url);
+        }
         let dataset = Dataset::open(folder).map_err(failed)?;
         match dataset.is_one().map_err(failed)? {
             true => Ok(dataset),
@@ -38,6 +52,34 @@ pub(super) fn open(args: &FlowsArgs) -> Result<Dataset, Failure> {
         datasets.next().unwrap_or_else(|| Err(Failure::Usage("--data names no folder".to_owned())))?;
     datasets.try_for_each(|dataset| dataset.map(|dataset| all.add(dataset)))?;
     Ok(all)
+}
+
+/// An archive in place of a folder.
+fn archive(data: &Path) -> Option<&str> {
+    data.to_str().filter(|text| S3Address::is_meant_by(text))
+}
+
+/// For what changes a dataset: that needs folders.
+pub(super) fn only_folders(args: &FlowsArgs, what: &str) -> Result<(), Failure> {
+    match args.data.iter().find_map(|data| archive(data)) {
+        None => Ok(()),
+        Some(url) => Err(Failure::Usage(format!(
+            "{url} is only asked: `{what}` needs the folder of a dataset, and sends to an archive with --archive"
+        ))),
+    }
+}
+
+fn archived(url: &str) -> Result<Dataset, Failure> {
+    let store = open_archive(url).map_err(|error| Failure::Usage(format!("--data: {error}")))?;
+    let name = store.name().to_owned();
+    let dataset = Dataset::of_archive(store);
+    match dataset.is_one().map_err(failed)? {
+        true => Ok(dataset),
+        false => Err(Failure::Run(format!(
+            "{name} has no flow records: a router sends them there with `archive` in [flows], others with --archive of \
+             `thalweg probe`, `thalweg flows import` and `thalweg flows compact`"
+        ))),
+    }
 }
 
 /// Reports missing live records to standard error.

@@ -1,0 +1,338 @@
+//! Complete hours in a store of objects, S3 for one, beside the folder where records are written.
+//!
+//! ```text
+//! hour ends --> files are joined --> frozen --> sent, looked at --> archived --> `keep` may remove them here
+//!               (upkeep)             (a mark, synced)               (a mark, synced)
+//! ```
+//!
+//! An object has the name of its file behind the dataset's folder: `date=../hour=../flows-...parquet`, and that of a
+//! further writer's folder before it. What is sent was frozen before: files with a mark are joined with no others, so an
+//! object is never replaced, and an hour's late records are further objects. Marks are lines of `.archive` in the hour's
+//! folder. A writer that dies sends frozen files again; the store says that they are there, and has the same content,
+//! or it is another dataset's and that is told.
+//!
+//! While a store does not answer, files stay. If the disk's limit comes first (`keep_bytes`, `keep_free`), what is archived is
+//! removed first, and then what is not, which is counted.
+//!
+//! Readers list the store and read footers and columns by range. A file that is here and there counts once: it has the
+//! same name and size, and the folder is one that was sent there (`pairs`). Where records are gone here but are there, they
+//! answer, and not sums of them (`rollup::choose`).
+//!
+//! Missing: an Iceberg table there, rollups.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use thalweg_text::calendar::{HOUR_NS, SECOND_NS, parse_time};
+
+use crate::dataset::{self, Dataset, Partition, View, Window, name_of};
+use crate::error::StoreError;
+use crate::file::FlowFile;
+use crate::object::{ObjectStore, Objects};
+use crate::upkeep::{Changes, Upkeep};
+
+pub(crate) mod expiry;
+pub(crate) mod marks;
+mod pairs;
+#[cfg(test)]
+mod tests;
+
+use marks::Marks;
+use pairs::Pairs;
+
+/// How long after its end an hour is complete: flows are reported a while after their last packet.
+const SETTLED_NS: u64 = 600 * SECOND_NS;
+/// Footers that are read at a time.
+const OPENED_AT_A_TIME: usize = 16;
+/// Of so many days each is listed by itself; otherwise everything is.
+const DAYS_MAX: usize = 16;
+/// How often a reader starts over because objects came or went.
+const TRIES_MAX: usize = 20;
+
+/// The name of a file's object: what is behind the dataset's folder.
+pub(crate) fn key_of(path: &Path) -> String {
+    let mut parts: Vec<&str> = path.iter().rev().take(4).filter_map(|part| part.to_str()).collect();
+    if parts.len() == 4 && !parts[3].starts_with(dataset::PART) {
+        parts.pop();
+    }
+    parts.reverse();
+    parts.join("/")
+}
+
+impl Changes {
+    /// Sends what is not archived of hours that are complete. An hour that cannot be frozen, and an object of another content,
+    /// end nothing but are returned.
+    pub(crate) fn archive(
+        &self,
+        store: &dyn ObjectStore,
+        now_ns: u64,
+        done: &mut Upkeep,
+    ) -> Result<(), StoreError> {
+        let mut failed = None;
+        pairs::note(&self.root, store.name())?;
+        for partition in dataset::partitions(&self.root)? {
+            if (partition.hour + 1).saturating_mul(HOUR_NS).saturating_add(SETTLED_NS) > now_ns {
+                break;
+            }
+            let frozen = self.freeze(&partition, done).unwrap_or_else(|error| {
+                failed.get_or_insert(error);
+                Vec::new()
+            });
+            for (path, records) in frozen {
+                if self.is_ending() {
+                    return failed.map_or(Ok(()), Err);
+                }
+                let key = key_of(&path);
+                match store.put_new(&key, &path, &|| !self.is_ending()) {
+                    Ok(()) => {
+                        done.files_archived += 1;
+                        done.records_archived += records;
+                        done.bytes_archived += fs::metadata(&path).map_or(0, |metadata| metadata.len());
+                        self.note_archived(&partition, &path)?;
+                    }
+                    // It had to make room.
+                    Err(_) if !path.exists() => {}
+                    Err(source) => {
+                        let is_taken = source.kind() == io::ErrorKind::AlreadyExists;
+                        let path = PathBuf::from(store.name()).join(&key);
+                        let error = StoreError::Io { doing: "archive", path, source };
+                        if !is_taken {
+                            return Err(error);
+                        }
+                        failed = Some(error);
+                    }
+                }
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// The files of an hour that are to be sent, which no longer change, and their records; joins small ones before.
+    fn freeze(&self, partition: &Partition, done: &mut Upkeep) -> Result<Vec<(PathBuf, u64)>, StoreError> {
+        let path = &partition.path;
+        let files = dataset::published(path)?;
+        if Marks::read(path).is_ok_and(|marks| files.iter().all(|file| marks.is_archived(file))) {
+            return Ok(Vec::new());
+        }
+        let _upkeep = self.upkeep.lock();
+        // A disk that has no room for joining has all the more need of the archive.
+        match self.join(partition, done) {
+            Ok(true) | Err(_) => {}
+            Ok(false) => return Ok(Vec::new()),
+        }
+        let mut marks = self.marks(path)?;
+        let view = dataset::open_all(&dataset::published(path)?)?;
+        let sent: Vec<(PathBuf, u64)> = (view.files.iter())
+            .filter(|file| !marks.is_archived(&file.path))
+            .map(|file| (file.path.clone(), file.rows()))
+            .collect();
+        if sent.iter().any(|(file, _)| !marks.is_frozen(file)) {
+            marks.0.extend(sent.iter().map(|(file, _)| (name_of(file).to_owned(), false)));
+            marks.save(path)?;
+        }
+        Ok(sent)
+    }
+
+    /// What is marked in an hour's folder. Damaged marks are made anew, and told. For the holder of `upkeep`.
+    pub(crate) fn marks(&self, partition: &Path) -> Result<Marks, StoreError> {
+        let why = match Marks::read(partition) {
+            Ok(marks) => return Ok(marks),
+            Err(why) => why,
+        };
+        let marks = Marks::of_unknown(partition)?;
+        let mut what = format!("{why}: the files of this hour stay until they were archived again");
+        if let Err(error) = marks.save(partition) {
+            what += &format!(" ({error})");
+        }
+        let path = partition.join(marks::MARKS);
+        let mut damaged = self.damaged.lock();
+        // One that cannot be made anew is met again and again.
+        if damaged.named.iter().all(|(known, _)| *known != path) {
+            damaged.add(path, what);
+        }
+        Ok(marks)
+    }
+
+    fn note_archived(&self, partition: &Partition, file: &Path) -> Result<(), StoreError> {
+        let _upkeep = self.upkeep.lock();
+        if !file.exists() {
+            return Ok(());
+        }
+        let mut marks = self.marks(&partition.path)?;
+        marks.0.insert(name_of(file).to_owned(), true);
+        marks.save(&partition.path)
+    }
+}
+
+impl Dataset {
+    /// The dataset in this store of objects.
+    pub fn of_archive(store: Arc<dyn ObjectStore>) -> Self {
+        Self { roots: Vec::new(), archives: vec![store] }
+    }
+
+    /// What the folders have, to which `add` adds what an archive has. A file that is sent, and removed here, while both are
+    /// looked at would be missed, and one that was joined before it was sent would count twice: so archives are listed before
+    /// and after, until nothing was sent in between.
+    pub(crate) fn with_archives<T>(
+        &self,
+        window: Window,
+        mut folders: impl FnMut() -> Result<T, StoreError>,
+        add: impl Fn(&mut T, &Archived<'_>) -> Result<(), StoreError>,
+    ) -> Result<T, StoreError> {
+        if self.archives.is_empty() {
+            return folders();
+        }
+        let list = || -> Result<Vec<Vec<(String, u64)>>, StoreError> {
+            self.archives.iter().map(|store| objects(store.as_ref(), window)).collect()
+        };
+        let mut before = list()?;
+        for _ in 0..TRIES_MAX {
+            let mut all = folders()?;
+            let now = if self.roots.is_empty() { before.clone() } else { list()? };
+            let is_settled = now == before;
+            before = now;
+            if is_settled {
+                let pairs = Pairs::of(&self.parts()?, &self.archives);
+                let mut found = self.archives.iter().zip(&before);
+                match found
+                    .try_for_each(|(store, found)| add(&mut all, &Archived { store, found, pairs: &pairs }))
+                {
+                    // It was removed there.
+                    Err(error) if error.is_gone() => before = list()?,
+                    added => return added.map(|()| all),
+                }
+            }
+        }
+        Err(StoreError::Moving(PathBuf::from(self.archives[0].name())))
+    }
+
+    /// Whether each archive has anything of a dataset.
+    pub(crate) fn has_archives(&self) -> Result<bool, StoreError> {
+        for store in &self.archives {
+            let folders = listed(store.as_ref(), "", false)?.folders;
+            if !folders.iter().any(|folder| folder.starts_with("date=") || folder.starts_with(dataset::PART))
+            {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// The files of an archive, by name and size.
+pub(crate) struct Archived<'a> {
+    store: &'a Arc<dyn ObjectStore>,
+    found: &'a [(String, u64)],
+    pairs: &'a Pairs,
+}
+
+impl Archived<'_> {
+    /// Whether a writer's folder is of the same dataset.
+    pub(crate) fn is_of(&self, folder: &Path) -> bool {
+        self.pairs.has(folder, self.store.name())
+    }
+
+    /// Those that are not among these.
+    pub(crate) fn beside<'a>(
+        &self,
+        files: impl Iterator<Item = &'a Arc<FlowFile>>,
+    ) -> Result<View, StoreError> {
+        let files =
+            files.filter(|file| file.path.ancestors().nth(3).is_some_and(|folder| self.is_of(folder)));
+        let known: HashSet<(String, u64)> = files.map(|file| (key_of(&file.path), file.size)).collect();
+        let new: Vec<&(String, u64)> = self.found.iter().filter(|found| !known.contains(*found)).collect();
+        dataset::view_of(open_each(self.store, &new))
+    }
+
+    /// Adds those that the view has not, and that touch the window.
+    pub(crate) fn add_to(&self, view: &mut View, window: Window) -> Result<(), StoreError> {
+        let mut new = self.beside(view.files.iter())?;
+        new.files.retain(|file| file.span().is_some_and(|(from, to)| window.touches(from, to)));
+        view.join(new);
+        Ok(())
+    }
+}
+
+fn listed(store: &dyn ObjectStore, under: &str, is_deep: bool) -> Result<Objects, StoreError> {
+    store.list(under, is_deep, &|| true).map_err(StoreError::io("list", Path::new(store.name())))
+}
+
+/// The files of a window's hours. Of a few days each is listed by itself.
+fn objects(store: &dyn ObjectStore, window: Window) -> Result<Vec<(String, u64)>, StoreError> {
+    let mut found = Vec::new();
+    let mut days = days(store, &|| true)?;
+    days.retain(|day| touches(day, 24, window));
+    if days.len() > DAYS_MAX {
+        found = listed(store, "", true)?.objects;
+    } else {
+        for day in days {
+            found.extend(listed(store, &day, true)?.objects);
+        }
+    }
+    found.retain(|(key, _)| is_file(key) && touches(key, 1, window));
+    Ok(found)
+}
+
+/// The folders of days, those of further writers too.
+fn days(store: &dyn ObjectStore, goes_on: &dyn Fn() -> bool) -> Result<Vec<String>, StoreError> {
+    let folders = |under: &str| {
+        let listed =
+            store.list(under, false, goes_on).map_err(StoreError::io("list", Path::new(store.name())));
+        listed.map(|listed| listed.folders)
+    };
+    let mut days = Vec::new();
+    for folder in folders("")? {
+        if folder.starts_with(dataset::PART) {
+            days.extend(folders(&folder)?);
+        } else {
+            days.push(folder);
+        }
+    }
+    Ok(days)
+}
+
+fn is_file(key: &str) -> bool {
+    key.ends_with(dataset::EXTENSION) && !name_of(Path::new(key)).starts_with('.')
+}
+
+/// Whether a key is of a day or an hour of the window; with `hours` 1 it must name the hour.
+fn touches(key: &str, hours: u64, window: Window) -> bool {
+    span_of(key, hours).is_some_and(|(from_ns, last_ns)| window.touches(from_ns, last_ns))
+}
+
+/// The first and the last nanosecond of a key's day, or hour.
+fn span_of(key: &str, hours: u64) -> Option<(u64, u64)> {
+    let part = |name: &str| key.split('/').find_map(|part| part.strip_prefix(name));
+    let midnight = part("date=").and_then(parse_time)?;
+    let hour = match (hours, part("hour=").and_then(|hour| hour.parse::<u64>().ok())) {
+        (1, None | Some(24..)) => return None,
+        (_, hour) => hour.unwrap_or(0),
+    };
+    let from_ns = midnight.saturating_add(hour.saturating_mul(HOUR_NS));
+    Some((from_ns, from_ns.saturating_add(hours * HOUR_NS - 1)))
+}
+
+/// Opens each, several at a time, because each takes at least one request.
+fn open_each(store: &Arc<dyn ObjectStore>, found: &[&(String, u64)]) -> Vec<Result<FlowFile, StoreError>> {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        let mut opened = Vec::new();
+        while let Some((key, size)) = found.get(next.fetch_add(1, Ordering::Relaxed)) {
+            opened.push(FlowFile::open_object(store, key, *size));
+        }
+        opened
+    };
+    std::thread::scope(|scope| {
+        let threads = OPENED_AT_A_TIME.min(found.len());
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        // Opening does not panic; if it did, the panic continues here.
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().flat_map(join).collect()
+    })
+}

@@ -1,0 +1,46 @@
+//! A store of objects as a dataset needs it. Who connects to one is outside: this crate does not know the network.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+
+/// A store of objects below some prefix. Errors are those of the operating system or say in words what to do. `goes_on`
+/// ends a request early, with an error.
+pub trait ObjectStore: Send + Sync + fmt::Debug {
+    /// As in `s3://bucket/prefix`.
+    fn name(&self) -> &str;
+
+    /// Where it answers: there may be several of a name.
+    fn server(&self) -> &str;
+
+    /// Objects whose names begin so, and, unless `is_deep`, only those without a further slash, and what is before it.
+    fn list(&self, under: &str, is_deep: bool, goes_on: &dyn Fn() -> bool) -> io::Result<Objects>;
+
+    /// Objects whose names begin so and that were written before this time, in nanoseconds since the epoch, by the store's
+    /// clock; with their bytes.
+    fn written_before(
+        &self,
+        under: &str,
+        before_ns: u64,
+        goes_on: &dyn Fn() -> bool,
+    ) -> io::Result<Vec<(String, u64)>>;
+
+    /// Removes an object; one that is gone is none.
+    fn remove(&self, key: &str, goes_on: &dyn Fn() -> bool) -> io::Result<()>;
+
+    /// These bytes of an object. Fails with [`io::ErrorKind::NotFound`] if it is gone.
+    fn read(&self, key: &str, range: Range<u64>) -> io::Result<Vec<u8>>;
+
+    /// Makes a file an object and looks that it is whole. One that is there already must have the same content, or this
+    /// fails with [`io::ErrorKind::AlreadyExists`].
+    fn put_new(&self, key: &str, path: &Path, goes_on: &dyn Fn() -> bool) -> io::Result<()>;
+}
+
+/// What a store lists.
+#[derive(Clone, Debug, Default)]
+pub struct Objects {
+    /// Names and bytes.
+    pub objects: Vec<(String, u64)>,
+    pub folders: Vec<String>,
+}
