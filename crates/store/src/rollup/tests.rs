@@ -26,16 +26,9 @@ const BOTH: [Level; 2] = Level::ALL;
 /// Records with counters whose sums have room, that end in three hours.
 fn some(chance: &mut Chance, count: usize) -> Vec<FlowRecord> {
     let mut records: Vec<FlowRecord> = (0..count).map(|_| any_record(chance)).collect();
-    let mut ends = None;
     for record in &mut records {
-        record.details.event = None;
-        if let Some((first_ns, last_ns)) = ends.filter(|_| chance.below(10) == 7) {
-            // No traffic, whatever its counters say. It ends with a flow: of an hour of events alone sums have nothing, and
-            // a graph of records has steps.
-            record.details.event = Some(Event::NatSessionEnd);
-            (record.counters.first_ns, record.counters.last_ns) = (first_ns, last_ns);
-        }
-        ends = Some((record.counters.first_ns, record.counters.last_ns));
+        // No traffic, whatever its counters say.
+        record.details.event = (chance.below(10) == 7).then_some(Event::NatSessionEnd);
         let reverse = record.reverse.as_mut();
         for counters in std::iter::once(&mut record.counters).chain(reverse) {
             counters.packets %= 1 << 20;
