@@ -29,7 +29,7 @@ fn record(number: u64, last_ns: u64) -> FlowRecord {
         src: std::net::Ipv4Addr::new(10, 0, 0, (number % 10) as u8).into(),
         dst: "192.0.2.53".parse().unwrap(),
         src_port: 1024 + number as u16,
-        dst_port: if number % 2 == 0 { 53 } else { 853 },
+        dst_port: if number.is_multiple_of(2) { 53 } else { 853 },
         protocol: 17,
         traffic_class: 0,
         ingress: 1,
