@@ -195,14 +195,14 @@ impl Outlet for Kept {
                     waiting: status.records_pending,
                     lost,
                     error: status.last_error.filter(|_| writer.is_in_trouble()),
+                    ..OutletStatus::default()
                 }
             }
             Err(NotOpen { why, .. }) => OutletStatus {
                 to: self.folder.display().to_string(),
-                records: 0,
-                waiting: 0,
                 lost,
                 error: Some(why.to_string()),
+                ..OutletStatus::default()
             },
         }]
     }
