@@ -5,6 +5,7 @@
 //! [`Writer`] writes datagrams of both.
 
 mod counters;
+mod put;
 mod write;
 
 pub use counters::{CounterSample, DirectionCounters, InterfaceCounters};

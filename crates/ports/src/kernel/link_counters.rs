@@ -77,7 +77,7 @@ impl LinkCounters {
 
 fn counts(message: &Message<'_>) -> Option<InterfaceCounts> {
     let (hardware, flags) = (u16_at(message.body, 2)?, u32_at(message.body, 8)?);
-    let has = |flags_wanted: i32| flags & flags_wanted as u32 == flags_wanted as u32;
+    let has = |wanted: i32| flags & wanted.cast_unsigned() == wanted.cast_unsigned();
     let (mut name, mut is_promiscuous, mut statistics) = (None, false, None);
     for (kind, value) in AttributesOf(message.body.get(16..)?) {
         match kind {

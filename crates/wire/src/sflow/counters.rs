@@ -4,7 +4,7 @@
 //! has this value too, for a moment, before it begins again.
 
 use super::Xdr;
-use super::write::{put, put_opaque};
+use super::put::{put, put_opaque};
 
 const FULL_DUPLEX: u32 = 1;
 const HALF_DUPLEX: u32 = 2;
@@ -55,7 +55,7 @@ impl InterfaceCounters {
 
     /// The lower half of a count: that is what the record has room for.
     pub fn low(count: u64) -> u32 {
-        (count & u64::from(u32::MAX)) as u32
+        u32::try_from(count & u64::from(u32::MAX)).unwrap_or(u32::MAX)
     }
 }
 

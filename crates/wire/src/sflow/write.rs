@@ -5,6 +5,7 @@
 //! Missing: gateway data; VLAN priorities are those in the packet header.
 
 use super::counters;
+use super::put::{put, put_opaque};
 use super::{CounterSample, FlowSample, INTERNAL, Interface, Router};
 use std::net::IpAddr;
 
@@ -96,10 +97,6 @@ impl Writer {
     }
 }
 
-pub(super) fn put(bytes: &mut Vec<u8>, words: &[u32]) {
-    bytes.extend(words.iter().flat_map(|word| word.to_be_bytes()));
-}
-
 fn put_address(bytes: &mut Vec<u8>, address: IpAddr) {
     match address {
         IpAddr::V4(v4) => put(bytes, &[1, v4.to_bits()]),
@@ -108,15 +105,6 @@ fn put_address(bytes: &mut Vec<u8>, address: IpAddr) {
             bytes.extend(v6.octets());
         }
     }
-}
-
-/// A kind, and behind it what `body` writes with its length in front.
-pub(super) fn put_opaque(bytes: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
-    put(bytes, &[kind, 0]);
-    let start = bytes.len();
-    body(bytes);
-    let length = u32::try_from(bytes.len() - start).unwrap_or(u32::MAX);
-    bytes[start - 4..start].copy_from_slice(&length.to_be_bytes());
 }
 
 fn put_sample(bytes: &mut Vec<u8>, source: &Source, sample: &FlowSample<'_>) {
