@@ -43,6 +43,11 @@ table! {
             .unit("bytes")
             .default_of(|| PacketSampling::default().header_bytes)
             .help("the most bytes of a packet in its sample");
+    static SFLOW_COUNTERS_S: Key<u32> = Key::number("sflow_counters_s", 0..=86_400)
+        .unit("seconds")
+        .default_of(|| FlowsConfig::default().sflow_counters_s)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.sflow_counters_s)))
+        .help("the [counters of all ports](export.md#counters-of-interfaces) are sent to collectors of sFlow this often; 0: never");
     static SFLOW_AGENT: Key<IpAddr> = Key::text("sflow_agent", "an address", values::address)
         .otherwise("`router_id` of `[bgp]`, or else the first port's first address")
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.sflow_agent)))
@@ -358,18 +363,20 @@ fn read_connections(
 
 /// What only collectors of sFlow get.
 fn read_sflow(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsConfig) {
-    let (rate, header, agent) = (
+    let (rate, header, counters, agent) = (
         section.read(reader, &SFLOW_SAMPLING),
         section.read(reader, &SFLOW_HEADER),
+        section.read(reader, &SFLOW_COUNTERS_S),
         section.read(reader, &SFLOW_AGENT),
     );
     let spans = [
         rate.as_ref().map(|at| at.span.clone()),
         header.as_ref().map(|at| at.span.clone()),
+        counters.as_ref().map(|at| at.span.clone()),
         agent.as_ref().map(|at| at.span.clone()),
     ];
     if let (None, Some(span)) = (flows.packet_sampling(), spans.into_iter().flatten().next()) {
-        let message = "nobody gets samples of packets: no collector is one of sFlow";
+        let message = "nobody gets samples: no collector is one of sFlow";
         reader.warning(ErrorKind::Conflict, &span, message, "`sflow://HOST` in `collectors`");
     }
     let default = PacketSampling::default();
@@ -377,6 +384,7 @@ fn read_sflow(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsC
         rate: rate.map_or(default.rate, |at| at.value),
         header_bytes: header.map_or(default.header_bytes, |at| at.value),
     };
+    flows.sflow_counters_s = counters.map_or(flows.sflow_counters_s, |at| at.value);
     flows.sflow_agent = agent.map(|at| at.value);
 }
 

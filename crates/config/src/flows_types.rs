@@ -41,6 +41,8 @@ pub struct FlowsConfig {
     pub nat_events: Option<NatLogging>,
     /// What collectors of sFlow get.
     pub sflow: PacketSampling,
+    /// How often they get the counters of interfaces; 0 is never.
+    pub sflow_counters_s: u32,
     /// The address by which they know the router.
     pub sflow_agent: Option<IpAddr>,
 }
@@ -77,6 +79,7 @@ impl Default for FlowsConfig {
             alarm_webhook: None,
             nat_events: None,
             sflow: PacketSampling::default(),
+            sflow_counters_s: 30,
             sflow_agent: None,
         }
     }

@@ -21,12 +21,12 @@ use thalweg_node::plan::RecordOutlet;
 use thalweg_node::speaker::{BestPathTo, Speaker};
 use thalweg_ports::live::link::Links;
 use thalweg_probe::{
-    AlarmOptions, AskInterfaces, EnrichFiles, Enrichment, ExportTargets, Interfaces, OutletStatus,
-    PortInterface, RouterDelivery, RouterDeliveryOptions, RouterWay, SampledWay, SflowOptions, Spool,
-    TlsOptions,
+    AlarmOptions, AskInterfaces, EnrichFiles, Enrichment, ExportTargets, Interfaces, OutletStatus, PortCount,
+    PortInterface, ReadCounters, RouterDelivery, RouterDeliveryOptions, RouterWay, SampledWay, SflowOptions,
+    Spool, TlsOptions, kernel_counters,
 };
 use thalweg_store::{Notify, Retention, RollupRetention, Severity};
-use thalweg_wire::sflow::Router;
+use thalweg_wire::sflow::{InterfaceCounters, Router};
 
 use crate::blackholes::{Announced, Blackholes, SharedAnnounced};
 use crate::error::RunError;
@@ -42,6 +42,9 @@ pub(crate) type RouterTotals = Arc<OnceLock<Box<dyn Fn() -> Option<MeterTotals> 
 /// Returns the meter. Set later too.
 type MeterOfRouter = Arc<OnceLock<Box<dyn Fn() -> Option<Arc<Meter>> + Send + Sync>>>;
 
+/// Returns what the router itself counts of a port. Set later too.
+type CountersOfRouter = Arc<OnceLock<Box<dyn Fn(u16) -> Option<InterfaceCounters> + Send + Sync>>>;
+
 /// What records say of a port.
 #[derive(Clone)]
 struct NamedPort {
@@ -50,6 +53,17 @@ struct NamedPort {
     vrf: VrfIndex,
     /// Of a sub-interface.
     vlan: Option<u16>,
+    counted: Counted,
+}
+
+/// Who counts what passes a port's interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counted {
+    Kernel,
+    /// The router itself, as packets of this port.
+    Router(u16),
+    /// The port was removed.
+    Nobody,
 }
 
 type NamedPorts = Arc<Mutex<Vec<NamedPort>>>;
@@ -62,6 +76,7 @@ pub(crate) struct FlowSide {
     speaker: Arc<OnceLock<Arc<Speaker>>>,
     totals: RouterTotals,
     meter: MeterOfRouter,
+    counters: CountersOfRouter,
     announced: SharedAnnounced,
 }
 
@@ -105,6 +120,7 @@ impl FlowSide {
         let (totals, meter) = (RouterTotals::default(), MeterOfRouter::default());
         let (shown, ports) = (meter.clone(), NamedPorts::default());
         name_ports(&ports, config);
+        let counters = CountersOfRouter::default();
         let (told, mut known) = (totals.clone(), Known::new(tables.clone(), speaker.clone(), ports.clone()));
         let notify = Notify::new(|severity, text| match severity {
             Severity::Info => tracing::info!("[flows]: {text}"),
@@ -133,7 +149,11 @@ impl FlowSide {
                 },
                 datagrams_per_s_max: None,
                 one_by_one: !flows.gso,
-                sflow: SflowOptions { sampling: flows.sflow, agent: agent_of(flows, config) },
+                sflow: SflowOptions {
+                    sampling: flows.sflow,
+                    agent: agent_of(flows, config),
+                    counters: SflowOptions::every_s(flows.sflow_counters_s),
+                },
             },
             exporter: flows.exporter.clone(),
             store: flows.store.clone(),
@@ -155,13 +175,14 @@ impl FlowSide {
                 let (tables, ports) = (tables.clone(), ports.clone());
                 Box::new(move |way| (route_of(&tables, &ports, way), vlan_of(&ports, way.port_out)))
             },
+            counters: counters_of(ports.clone(), counters.clone()),
             alarms: AlarmOptions { rules: config.alarms.clone(), webhook: flows.alarm_webhook.clone() },
             action: blackholes.map(|blackholes| Box::new(blackholes) as Box<dyn AlarmAction>),
         };
         let (delivery, way) = RouterDelivery::start(options).map_err(RunError::Flows)?;
         tracing::info!(collectors = flows.collectors.len(), store = ?flows.store, "metering flows");
         let (delivery, outlet) = (Mutex::new(Some(delivery)), Arc::new(Outlet(way)));
-        Ok(Self { ports, delivery, outlet, speaker, totals, meter, announced })
+        Ok(Self { ports, delivery, outlet, speaker, totals, meter, counters, announced })
     }
 
     /// The receiver of records.
@@ -191,6 +212,15 @@ impl FlowSide {
     pub(crate) fn set_meter(&self, meter: impl Fn() -> Option<Arc<Meter>> + Send + Sync + 'static) {
         // An error means that it is set already, like the totals.
         let _ = self.meter.set(Box::new(meter));
+    }
+
+    /// Takes counters of ports that the kernel does not count from here from now on.
+    pub(crate) fn set_counters(
+        &self,
+        counters: impl Fn(u16) -> Option<InterfaceCounters> + Send + Sync + 'static,
+    ) {
+        // An error means that they are set already, like the totals.
+        let _ = self.counters.set(Box::new(counters));
     }
 
     /// Records and packets lost because the queue was full.
@@ -291,12 +321,31 @@ fn name_ports(named: &NamedPorts, config: &RouterConfig) {
     let mut named = named.lock();
     for (place, port) in config.ports.iter().enumerate() {
         let vlan = port.sub_interface.map(|sub| sub.vlan);
-        let now = NamedPort { name: port.name.clone(), interface: interface(port), vrf: port.vrf, vlan };
+        let interface = interface(port);
+        let counted = counted(config, place);
+        let now = NamedPort { name: port.name.clone(), interface, vrf: port.vrf, vlan, counted };
         match named.get_mut(place) {
-            Some(_) if port.is_vacant() => {}
+            Some(removed) if port.is_vacant() => removed.counted = Counted::Nobody,
             Some(known) => *known = now,
             None => named.push(now),
         }
+    }
+}
+
+/// Who counts a port's packets. The kernel does not see those of DPDK. The directions of a TAP are those of its other end.
+/// A VLAN's mirror has only what the host itself sends and receives; without one, the interface is the parent's.
+fn counted(config: &RouterConfig, place: usize) -> Counted {
+    let interface_of = |place: usize| config.ports.get(place).and_then(|port| port.interface.as_ref());
+    let has_mirror = interface_of(place).is_some_and(|own| own.mirror.is_some());
+    let vlan = config.ports.get(place).and_then(|port| port.sub_interface);
+    let carrier = match vlan {
+        Some(sub) if !has_mirror => usize::from(sub.parent),
+        _ => place,
+    };
+    let is_kernels = interface_of(carrier).is_some_and(|own| own.driver.takes_interface());
+    match is_kernels && !(vlan.is_some() && has_mirror) {
+        true => Counted::Kernel,
+        false => Counted::Router(u16::try_from(carrier).unwrap_or(thalweg_base::NO_PORT)),
     }
 }
 
@@ -320,6 +369,22 @@ fn interfaces_of(ports: NamedPorts) -> AskInterfaces {
         let names = ports.into_iter().map(|port| port.name);
         let port = |(name, number): (String, u32)| PortInterface { number, name };
         Interfaces::new(names.zip(numbers).map(port).collect())
+    })
+}
+
+/// Reads the counters of ports: the kernel's where it counts a port's packets, else the router's own.
+fn counters_of(ports: NamedPorts, own: CountersOfRouter) -> ReadCounters {
+    let mut of_kernel = kernel_counters();
+    Box::new(move |port, number| {
+        let counted = ports.lock().get(usize::from(port)).map_or(Counted::Nobody, |port| port.counted);
+        match counted {
+            Counted::Kernel => of_kernel(port, number),
+            Counted::Router(port) => {
+                let Some(own) = own.get() else { return PortCount::Absent };
+                own(port).map(|counters| InterfaceCounters { interface: number, ..counters }).into()
+            }
+            Counted::Nobody => PortCount::Absent,
+        }
     })
 }
 
@@ -526,5 +591,46 @@ mod tests {
         let kept = [number(2, "files"), number(1, "lan"), number(NO_INTERFACE, "gone"), number(3, "more")];
         let expected = kept.into_iter().chain([number(1, "new")]).collect();
         assert_eq!(interfaces(), Interfaces::new(expected));
+    }
+
+    #[test]
+    fn a_port_has_the_counters_of_who_sees_its_packets() {
+        let ports = [
+            "[ports.wan]\ninterface = \"lo\"\naddresses = [\"192.0.2.1/28\"]\ndriver = \"af_packet\"\n",
+            "[ports.host]\ninterface = \"vm0\"\naddresses = [\"192.0.2.17/28\"]\ndriver = \"tap\"\n",
+            "[ports.bare]\nparent = \"wan\"\nvlan = 10\naddresses = [\"192.0.2.33/28\"]\n",
+            "[ports.seen]\nparent = \"wan\"\nvlan = 20\naddresses = [\"192.0.2.49/28\"]\nmirror = \"seen0\"\n",
+            "[ports.inner]\nparent = \"host\"\nvlan = 30\naddresses = [\"192.0.2.65/28\"]\n",
+        ];
+        let config = RouterConfig::from_text("test.toml", &ports.concat(), Path::new("")).expect("a router");
+        let named = NamedPorts::default();
+        name_ports(&named, &config);
+        let place =
+            |name: &str| config.ports.iter().position(|port| port.name == name).expect("a port") as u16;
+        let of = |name: &str| named.lock()[usize::from(place(name))].counted;
+        assert_eq!((of("wan"), of("bare")), (Counted::Kernel, Counted::Kernel));
+        assert_eq!(
+            (of("host"), of("inner")),
+            (Counted::Router(place("host")), Counted::Router(place("host")))
+        );
+        assert_eq!(of("seen"), Counted::Router(place("seen")));
+
+        let own = CountersOfRouter::default();
+        let mut counters = counters_of(named.clone(), own.clone());
+        assert_eq!(counters(place("seen"), 70), PortCount::Absent, "the router has not started");
+        let of_port =
+            |port: u16| InterfaceCounters { bits_per_s: port.into(), ..InterfaceCounters::default() };
+        assert!(own.set(Box::new(move |port| Some(of_port(port)))).is_ok());
+        let bits_per_s = place("seen").into();
+        let expected = InterfaceCounters { interface: 70, bits_per_s, ..InterfaceCounters::default() };
+        assert_eq!(counters(place("seen"), 70), PortCount::Counted(expected));
+        let PortCount::Counted(lo) = counters(place("wan"), 1) else { panic!("the loopback interface is 1") };
+        assert_eq!(lo.kind, InterfaceCounters::LOOPBACK);
+
+        let names = config.ports.iter().map(|port| port.name.clone()).collect();
+        let places = thalweg_config::Places { ports: names, ..Default::default() };
+        let source = thalweg_config::ConfigSource::of_text("test.toml", ports[1], Path::new(""));
+        name_ports(&named, &source.config_in_places(&[], &places).expect("a router"));
+        assert_eq!(counters(place("wan"), 1), PortCount::Absent);
     }
 }

@@ -37,6 +37,7 @@ use thalweg_ports::live::RxCounters;
 use thalweg_ports::live::link::Links;
 use thalweg_probe::OutletStatus;
 use thalweg_wire::MacAddr;
+use thalweg_wire::sflow::{DirectionCounters, InterfaceCounters};
 
 use self::firewall::{Connections, SetsRead};
 use self::rates::{Rates, RuleMatches};
@@ -106,6 +107,8 @@ impl PacketSide {
             let router = packets.router.read();
             router.plan().flows().map(|flows| flows.meter.clone())
         });
+        let weak = Arc::downgrade(self);
+        flows.set_counters(move |port| weak.upgrade()?.interface_counters(port));
         if let Some(speaker) = speaker {
             flows.set_speaker(speaker);
         }
@@ -113,6 +116,13 @@ impl PacketSide {
 
     fn flow_totals(&self) -> Option<MeterTotals> {
         self.router.read().plan().flows().map(|flows| flows.totals())
+    }
+
+    /// What the router itself counts of a port; `None` for one that was removed.
+    fn interface_counters(&self, port: u16) -> Option<InterfaceCounters> {
+        let status = self.router.read().ports().into_iter().find(|status| status.port == port)?;
+        let is_up = self.tables.read().port(port).is_some_and(|link| link.is_up);
+        Some(interface_counters(&status, is_up))
     }
 
     fn flow_cache(&self) -> Result<FlowCacheView, AnswerError> {
@@ -635,9 +645,34 @@ fn priority_of(config: &RouterConfig) -> Priority {
     allowed
 }
 
+/// A port's counters as sFlow has them; the number of the interface is set elsewhere.
+fn interface_counters(port: &PortStatus, is_up: bool) -> InterfaceCounters {
+    // What a VLAN misses, its parent counts.
+    let has_queues = !port.queues.is_empty();
+    let low = |count: u64| Some(InterfaceCounters::low(count));
+    let direction = |(packets, bytes): (u64, u64), discarded: u64| DirectionCounters {
+        bytes: Some(bytes),
+        unicast: low(packets),
+        discarded: low(discarded).filter(|_| has_queues),
+        ..DirectionCounters::default()
+    };
+    let (received, sent) = (port.received, port.sent);
+    InterfaceCounters {
+        kind: InterfaceCounters::ETHERNET,
+        is_enabled: true,
+        is_up,
+        received: DirectionCounters {
+            errors: low(received.refused).filter(|_| has_queues),
+            ..direction((received.frames, received.bytes), received.missed)
+        },
+        sent: direction((sent.frames, sent.bytes), sent.failed),
+        ..InterfaceCounters::default()
+    }
+}
+
 fn flow_outlet_view(status: OutletStatus) -> FlowOutletView {
-    let OutletStatus { to, records, waiting, lost, error } = status;
-    FlowOutletView { to, records, waiting, lost, error }
+    let OutletStatus { to, records, waiting, lost, counter_samples, interfaces_uncounted, error } = status;
+    FlowOutletView { to, records, waiting, lost, counter_samples, interfaces_uncounted, error }
 }
 
 fn receive_queue_view(queue: &RxCounters) -> ReceiveQueueView {

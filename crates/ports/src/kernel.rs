@@ -11,6 +11,7 @@
 //! KernelNeighbors hear, read       permanent neighbors of others, and ours
 //!                apply            adds and removes ours
 //! DriverFeatures read             capabilities of interfaces for XDP programs
+//! LinkCounters   read             what it counts of an interface
 //! SystemSockets  read             ports and connections of the system's programs
 //! PeerSocket     read             how full the buffer of a local receiver of datagrams is
 //! ```
@@ -44,6 +45,7 @@ mod error;
 mod features;
 mod followed;
 mod installer;
+mod link_counters;
 mod message;
 mod monitor;
 mod neighbors;
@@ -62,6 +64,7 @@ pub use followed::{FollowedRoutes, Heard};
 pub use installer::{
     ApplyReport, BATCH_ROUTES, FAILURES_KEPT, KernelOptions, KernelRoutes, METRIC, PROTOCOL, RouteChange,
 };
+pub use link_counters::{DirectionCounts, InterfaceCounts, LinkCounters};
 pub use monitor::{KernelEvent, Monitor, Watch};
 pub use neighbors::{
     KERNEL_NEIGHBORS_MAX, KernelNeighbors, NeighborChange, NeighborKey, NeighborNews, NeighborReport, ask_for,

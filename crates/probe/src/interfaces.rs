@@ -66,6 +66,11 @@ impl Interfaces {
         }
     }
 
+    /// All ports, and the numbers of their interfaces.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = (u16, u32)> {
+        (0..).zip(self.by_port.iter().map(|of| of.number))
+    }
+
     /// The interfaces for collectors, each number once.
     pub(crate) fn for_export(&self) -> Vec<Interface> {
         let first = |(place, of): &(usize, &PortInterface)| {

@@ -11,7 +11,7 @@
 //! queue to the delivery. Every packet is in exactly one record, still in a cache, or dropped with a reason,
 //! and every run checks that ([`summary`]). Slabs, batches of records and flows are bounded. `import` reads
 //! the records of other exporters; `enrich` adds what files say about addresses.
-//! `sflow` samples packets for collectors that want no flows.
+//! `sflow` samples packets, and counters of interfaces, for collectors that want no flows.
 //! `alarms` judges what flows count while they go on. The probe does not know the router: `thalweg-node` has its own stage for
 //! the meter, and only the delivery is shared.
 
@@ -58,7 +58,7 @@ pub use options::{
 };
 pub use router_delivery::{RouterDelivery, RouterDeliveryOptions, RouterWay};
 pub use run::probe;
-pub use sflow::{CompleteSample, SampledWay};
+pub use sflow::{CompleteSample, PortCount, ReadCounters, SampledWay, kernel_counters};
 pub use summary::{CaptureSummary, InputIssues, OutletStatus, OutletSummary, ProbeSummary};
 pub use thalweg_exec::ModelKind;
 pub use thalweg_ports::collector::TlsOptions;

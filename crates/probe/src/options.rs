@@ -3,6 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use thalweg_base::{CHUNK_PACKETS_DEFAULT, ChunkBuilder, Name};
 use thalweg_dataplane::queens::Boards;
@@ -165,6 +166,18 @@ pub struct SflowOptions {
     pub sampling: PacketSampling,
     /// The address by which collectors know the agent; by default that from which the first one is reached.
     pub agent: Option<IpAddr>,
+    /// Counters of interfaces are sent each time; `None` is never. Files have none.
+    pub counters: Option<Duration>,
+}
+
+impl SflowOptions {
+    /// A day.
+    pub const COUNTERS_S_MAX: u32 = 86_400;
+
+    /// The interval of this many seconds; none is never.
+    pub fn every_s(seconds: u32) -> Option<Duration> {
+        (seconds > 0).then(|| Duration::from_secs(seconds.into()))
+    }
 }
 
 /// A disk queue for records.

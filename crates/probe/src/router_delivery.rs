@@ -30,7 +30,7 @@ use crate::options::this_exporter;
 use crate::packed::Packed;
 use crate::pipelines::died;
 use crate::record_queue::{BATCH_RECORDS, RecordQueue, queue};
-use crate::sflow::{Agent, AgentOptions, CompleteSample, SampleQueue};
+use crate::sflow::{Agent, AgentOptions, CompleteSample, ReadCounters, SampleQueue};
 use crate::summary::{OutletStatus, OutletSummary};
 use crate::{ExportTargets, ProbeError};
 
@@ -63,6 +63,8 @@ pub struct RouterDeliveryOptions {
     pub complete: Completion,
     /// Finds the route of a sampled packet, on the thread that sends samples.
     pub complete_sample: CompleteSample,
+    /// Reads counters of interfaces, on the same thread.
+    pub counters: ReadCounters,
     pub alarms: AlarmOptions,
     /// What is done about alarms besides telling them.
     pub action: Option<Box<dyn AlarmAction>>,
@@ -153,6 +155,7 @@ impl RouterDelivery {
             interfaces: interfaces.clone(),
             notify: options.notify.clone(),
             complete: Some(options.complete_sample),
+            counters: Some(options.counters),
         };
         let (agent, samples) = Agent::open(&options.export, sflow)?.unzip();
         let (event_way, events) = event_queue();

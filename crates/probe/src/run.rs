@@ -29,7 +29,7 @@ use crate::notices::passing_on;
 use crate::pipelines::{Pipelines, died};
 use crate::plan::{Handing, ProbePlan};
 use crate::record_queue::{RecordQueue, queue};
-use crate::sflow::{Agent, AgentOptions, Samplers};
+use crate::sflow::{Agent, AgentOptions, Samplers, kernel_counters};
 use crate::source::Seen;
 use crate::{Input, OptionsError, ProbeError, ProbeOptions, ProbeProgress, ProbeSummary, Shape, usage};
 
@@ -92,8 +92,13 @@ fn probe_with_notices(
     let alarms = watch(options, &meters, &cache.completing, &notify)?;
     let outlets = outlets(options, &interfaces, (stop, cache), &notify)?;
     let waits = matches!(options.input, Input::Files(_));
-    let sflow =
-        AgentOptions { waits, interfaces: interfaces.clone(), notify: notify.clone(), complete: None };
+    let sflow = AgentOptions {
+        waits,
+        interfaces: interfaces.clone(),
+        notify: notify.clone(),
+        complete: None,
+        counters: (!waits).then(kernel_counters),
+    };
     let (agent, queue) = Agent::open(&options.export, sflow)?.unzip();
     let samplers = queue.map(|queue| Samplers::new(queue, options.export.sflow.sampling));
     let delivery = Delivery {

@@ -1,12 +1,14 @@
-//! sFlow 5: samples of packets for collectors, beside the flow records.
+//! sFlow 5: samples of packets and counters of interfaces for collectors, beside the flow records.
 //!
 //! ```text
 //! worker: PacketSampler (counts down to its next sample) ──> bounded queue ──> Agent: datagrams ──> collectors
+//!                                         counters of interfaces, now and then ──^
 //! ```
 //!
 //! Packets of files wait for room in the queue. Those of interfaces do not: the sample is lost, and told in `drops`.
 
 mod agent;
+mod counters;
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -20,6 +22,7 @@ use thalweg_flow::{PacketSampler, PacketSamplers, PacketSampling};
 
 pub(crate) use agent::{Agent, AgentOptions};
 pub use agent::{CompleteSample, SampledWay};
+pub use counters::{PortCount, ReadCounters, kernel_counters};
 
 /// The capacity of the queue: 1 MiB of usual samples.
 const QUEUE_SAMPLES: usize = 4096;

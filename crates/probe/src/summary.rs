@@ -143,6 +143,12 @@ pub struct OutletSummary {
     pub datagrams_refused: u64,
     /// Datagrams that the collector's socket, on this system, had no room for.
     pub datagrams_dropped: u64,
+    /// Samples of interfaces' counters that a collector of sFlow got besides.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub counter_samples: u64,
+    /// Ports whose interface had no counters when they were last read.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub interfaces_uncounted: u64,
     /// The system's error.
     pub error: Option<String>,
     /// Why complete hours of a dataset are not in its archive. Their files stay.
@@ -197,6 +203,9 @@ pub struct OutletStatus {
     pub waiting: u64,
     /// Records that will not arrive, by reason; only reasons that occurred.
     pub lost: BTreeMap<String, u64>,
+    /// As in [`OutletSummary`].
+    pub counter_samples: u64,
+    pub interfaces_uncounted: u64,
     /// Why it takes nothing at present.
     pub error: Option<String>,
 }

@@ -5,6 +5,7 @@
 #[path = "../../ports/tests/common/mod.rs"]
 mod namespace;
 
+use std::net::UdpSocket;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,12 +16,14 @@ use namespace::{in_namespace, ip};
 use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_ports::live::{NotTaken, PortTx};
 use thalweg_probe::{
-    Input, LiveDriver, LiveInput, ModelKind, ProbeOptions, ProbeProgress, ProbeSummary, Shape, probe,
+    ExportTargets, Input, LiveDriver, LiveInput, ModelKind, ProbeOptions, ProbeProgress, ProbeSummary,
+    SflowOptions, Shape, probe,
 };
 
 use thalweg_store::live::Writing;
 use thalweg_store::query::{Metric, Query, top};
 use thalweg_store::{Dataset, Filter, View, Window};
+use thalweg_wire::sflow::{CounterSample, Sample, read};
 
 /// Longer than any frame takes.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -178,6 +181,94 @@ fn records_have_the_systems_number_of_their_interface() {
         let lines = std::fs::read_to_string(&lines).expect("lines");
         let interface = [format!("\"ingress\":{index},"), "\"ingress_name\":\"v1\"".to_owned()];
         assert!(lines.lines().all(|line| interface.iter().all(|part| line.contains(part))), "{lines}");
+    });
+}
+
+/// What the kernel counts: packets, bytes, discards and errors, received and sent.
+fn kernel_counts(interface: &str) -> [u64; 8] {
+    ["rx", "tx"]
+        .map(|way| {
+            ["packets", "bytes", "dropped", "errors"].map(|what| {
+                let path = format!("/sys/class/net/{interface}/statistics/{way}_{what}");
+                let text = std::fs::read_to_string(path).expect("it is there");
+                text.trim().parse::<u64>().expect("a number")
+            })
+        })
+        .concat()
+        .try_into()
+        .expect("eight")
+}
+
+/// The same of a sample.
+fn told_counts(sample: &CounterSample) -> [u64; 8] {
+    let counters = sample.interface.expect("an interface's counters");
+    [counters.received, counters.sent]
+        .map(|of| {
+            let packets = of.unicast.map(|unicast| unicast + of.multicast.unwrap_or(0));
+            let [packets, discarded, errors] =
+                [packets, of.discarded, of.errors].map(|count| u64::from(count.expect("known")));
+            [packets, of.bytes.expect("known"), discarded, errors]
+        })
+        .concat()
+        .try_into()
+        .expect("eight")
+}
+
+/// All counter samples that have come.
+fn counter_samples(collector: &UdpSocket) -> Vec<CounterSample> {
+    let (mut all, mut datagram) = (Vec::new(), [0; 2048]);
+    while let Ok(length) = thalweg_testdata::uninterrupted(|| collector.recv(&mut datagram)) {
+        read(&datagram[..length], |_, sample| match sample {
+            Sample::Counters(counters) => all.push(*counters),
+            Sample::Flow(_) => {}
+            Sample::Other => panic!("{sample:?}"),
+        })
+        .expect("it is sFlow");
+    }
+    all
+}
+
+#[test]
+fn counter_samples_have_what_the_kernel_counts() {
+    in_namespace("live::counter_samples_have_what_the_kernel_counts", || {
+        add_veth_pair();
+        let folder = tempfile::tempdir().expect("a folder");
+        let lines = folder.path().join("records.json");
+        let traffic = Traffic::mixed(3_000, 100, 8);
+        for (round, driver) in (1..).zip([LiveDriver::AfPacket, LiveDriver::AfXdp]) {
+            let collector = UdpSocket::bind("127.0.0.1:0").expect("a port is free");
+            collector.set_nonblocking(true).expect("it can");
+            let collector = thalweg_testdata::with_room(collector);
+            let here = collector.local_addr().expect("it has one");
+            let sflow = SflowOptions { counters: SflowOptions::every_s(1), ..SflowOptions::default() };
+            let addresses = vec![format!("sflow://{here}")];
+            let export = ExportTargets { addresses, sflow, ..ExportTargets::default() };
+            let shape = Shape { model: ModelKind::Serial, ..Shape::default() };
+            let options = ProbeOptions { export, shape, ..options(&lines) };
+            let mut all = Vec::new();
+            let summary = metered(options, driver, &traffic, || {
+                wait_until("no sample has the kernel's counters", || {
+                    all.extend(counter_samples(&collector));
+                    all.len() > 2 && all.last().is_some_and(|last| told_counts(last) == kernel_counts("v1"))
+                });
+            });
+            let index = std::fs::read_to_string("/sys/class/net/v1/ifindex").expect("it is there");
+            let index: u32 = index.trim().parse().expect("a number");
+            for (number, sample) in (1..).zip(&all) {
+                assert_eq!((sample.sequence, sample.source), (number, index), "{all:?}");
+            }
+            let last = all[all.len() - 1];
+            assert!(told_counts(&last)[0] >= round * traffic.frames.len() as u64, "{driver:?}: {last:?}");
+            let last = last.interface.expect("an interface's counters");
+            assert!(last.is_enabled && last.is_up && last.bits_per_s == 10_000_000_000, "{last:?}");
+            assert_eq!(
+                (last.received.broadcast, last.sent.multicast, last.unknown_protocols),
+                (None, None, None)
+            );
+            let outlet = summary.outlets.last().expect("the summary has the collector");
+            assert!(outlet.counter_samples >= all.len() as u64 && outlet.lost.is_empty(), "{outlet:?}");
+            assert_eq!(outlet.interfaces_uncounted, 0);
+        }
     });
 }
 

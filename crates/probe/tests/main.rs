@@ -10,3 +10,4 @@ mod import;
 mod live;
 mod names;
 mod sflow;
+mod sflow_totals;

@@ -11,8 +11,9 @@ use thalweg_wire::sflow::{DATAGRAM_BYTES_MAX, Interface, Sample, read};
 
 /// What a collector got.
 #[derive(Default)]
-struct Collected {
-    headers: Vec<Vec<u8>>,
+pub(crate) struct Collected {
+    pub(crate) datagrams: Vec<Vec<u8>>,
+    pub(crate) headers: Vec<Vec<u8>>,
     bytes: u64,
     vlans: usize,
     inputs: Vec<Interface>,
@@ -21,11 +22,13 @@ struct Collected {
 }
 
 /// Runs a probe with a collector of sFlow, which checks that every datagram is whole and none is missing.
-fn collected(options: ProbeOptions, rate: u32) -> (ProbeSummary, Collected) {
+pub(crate) fn collected(options: ProbeOptions, rate: u32) -> (ProbeSummary, Collected) {
     let socket = with_room(UdpSocket::bind("127.0.0.1:0").expect("a port is free"));
     let here = socket.local_addr().expect("it has one");
     let sampling = PacketSampling { rate, ..PacketSampling::default() };
-    let sflow = SflowOptions { sampling, agent: Some([192, 0, 2, 7].into()) };
+    // There are no counters of a file.
+    let counters = SflowOptions::every_s(1);
+    let sflow = SflowOptions { sampling, agent: Some([192, 0, 2, 7].into()), counters };
     let addresses = vec![format!("sflow://{here}")];
     let export = ExportTargets { addresses, observation_domain: 5, sflow, ..ExportTargets::default() };
     let options = ProbeOptions { export, ..options };
@@ -51,6 +54,7 @@ fn collected(options: ProbeOptions, rate: u32) -> (ProbeSummary, Collected) {
                     all.inputs.push(sample.input);
                 })
                 .expect("it is sFlow");
+                all.datagrams.push(datagram[..bytes].to_vec());
                 sequence += 1;
                 assert_eq!((header.sequence, fault), (sequence, None), "a datagram is missing");
                 assert_eq!((header.agent, header.sub_agent), ([192, 0, 2, 7].into(), 5));

@@ -34,6 +34,18 @@ pub(crate) fn print_summary<'a>(
     print(text)
 }
 
+/// A line about the counters of interfaces that a collector of sFlow got; empty if it got none and misses none.
+pub(crate) fn counter_samples(to: &str, samples: u64, uncounted: u64) -> String {
+    let interfaces = match uncounted {
+        0 if samples == 0 => return String::new(),
+        0 => String::new(),
+        1 => "; 1 interface has no counters".to_owned(),
+        several => format!("; {} interfaces have no counters", count(several)),
+    };
+    let plural = if samples == 1 { "" } else { "s" };
+    format!("{to}: {} counter sample{plural}{interfaces}\n", count(samples))
+}
+
 /// The table of receivers.
 pub(crate) fn outlets(text: &mut String, outlets: &[OutletSummary]) {
     if outlets.is_empty() {
@@ -45,5 +57,8 @@ pub(crate) fn outlets(text: &mut String, outlets: &[OutletSummary]) {
         vec![outlet.to.clone(), count(outlet.records), count(outlet.packets), count(outlet.bytes), lost]
     });
     *text += &table(&["delivered to", "records", "packets", "bytes", "lost"], &[1, 2, 3], rows);
+    for outlet in outlets {
+        *text += &counter_samples(&outlet.to, outlet.counter_samples, outlet.interfaces_uncounted);
+    }
     text.push('\n');
 }

@@ -1,11 +1,14 @@
 //! sFlow 5 (<https://sflow.org/sflow_version_5.txt>): datagrams of samples, in XDR (RFC 4506).
 //!
 //! Flow samples are read in both forms, compact and expanded, with the records that describe a packet and its way.
-//! Counter samples and records of other kinds are passed over by their length.
-//! [`Writer`] writes datagrams of flow samples.
+//! Of counter samples the generic counters of interfaces are read. Other records are passed over by their length.
+//! [`Writer`] writes datagrams of both.
 
+mod counters;
+mod put;
 mod write;
 
+pub use counters::{CounterSample, DirectionCounters, InterfaceCounters};
 pub use write::{DATAGRAM_BYTES_MAX, Source, Writer};
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -42,8 +45,7 @@ pub struct Datagram {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sample<'a> {
     Flow(FlowSample<'a>),
-    /// Counters of an interface.
-    Counters,
+    Counters(CounterSample),
     /// Of a vendor, or of a kind that is not read.
     Other,
 }
@@ -149,6 +151,10 @@ impl<'a> Xdr<'a> {
         Some(u32::from_be_bytes(*word))
     }
 
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from(self.u32()?) << 32 | u64::from(self.u32()?))
+    }
+
     /// `None` if it is short; an unknown type has no length and makes everything behind it unreadable.
     fn address(&mut self) -> Option<Result<IpAddr, u32>> {
         Some(Ok(match self.u32()? {
@@ -203,7 +209,7 @@ pub fn read(
             let body = xdr.opaque()?;
             match kind {
                 1 | 3 => flow_sample(Xdr(body), kind == 3).map(Sample::Flow),
-                2 | 4 => Some(Sample::Counters),
+                2 | 4 => counters::read(Xdr(body), kind == 4).map(Sample::Counters),
                 _ => Some(Sample::Other),
             }
         })();
@@ -331,7 +337,7 @@ mod tests {
             "{}",
             samples[0]
         );
-        assert_eq!(samples[1], "Counters");
+        assert_eq!(samples[1], "Counters(CounterSample { source: 3, sequence: 1, interface: None })");
         assert!(samples[2].contains("Number(70000)") && samples[2].contains("Several(3)"), "{}", samples[2]);
         assert!(samples[2].contains("src_as: 64501, dst_as: Some(64504)"), "{}", samples[2]);
     }

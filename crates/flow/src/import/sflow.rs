@@ -67,7 +67,7 @@ impl SflowImporter {
                 }
                 None => counters.without_addresses += 1,
             },
-            Sample::Counters => counters.counter_samples += 1,
+            Sample::Counters(_) => counters.counter_samples += 1,
             Sample::Other => counters.other_samples += 1,
         })?;
         counters.datagrams += 1;

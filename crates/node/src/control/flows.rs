@@ -32,6 +32,12 @@ pub struct FlowOutletView {
     pub waiting: u64,
     /// Records lost, by reason.
     pub lost: BTreeMap<String, u64>,
+    /// Samples of interfaces' counters that a collector of sFlow got.
+    #[serde(default)]
+    pub counter_samples: u64,
+    /// Ports whose interface had no counters for it when they were last read.
+    #[serde(default)]
+    pub interfaces_uncounted: u64,
     /// Why it accepts nothing at present.
     pub error: Option<String>,
 }

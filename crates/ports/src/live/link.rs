@@ -4,7 +4,7 @@
 //! thread that opened the [`Links`].
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 
 use socket2::{Domain, Socket, Type};
 
@@ -27,6 +27,13 @@ pub struct LinkFacts {
     pub far_end: Option<MacAddr>,
 }
 
+/// What an interface says of its link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkSpeed {
+    pub bits_per_s: Option<u64>,
+    pub is_full_duplex: Option<bool>,
+}
+
 /// Reads the link of a port that is not, or not only, an interface of the kernel.
 pub trait ReadLink: Send {
     /// The present state of the link.
@@ -38,6 +45,9 @@ pub trait ReadLink: Send {
 pub struct Links {
     socket: Socket,
 }
+
+/// `ETHTOOL_GSET` of linux/ethtool.h.
+const GET_LINK: u32 = 1;
 
 /// Hardware types that carry Ethernet frames: Ethernet, and loopback, which imitates it.
 const ETHERNET_TYPES: [u16; 2] = [libc::ARPHRD_ETHER, libc::ARPHRD_LOOPBACK];
@@ -83,11 +93,6 @@ impl Links {
         Ok(String::from_utf8_lossy(name).into_owned())
     }
 
-    /// The socket, for further queries about interfaces.
-    pub(super) fn socket(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-
     /// An interface's number.
     pub fn index(&self, interface: &str) -> Result<u32, LiveError> {
         Ok(self.ask(interface, InterfaceCall::Index, |_| {})?.number())
@@ -101,6 +106,35 @@ impl Links {
     /// Whether an interface is administratively up.
     pub fn is_up(&self, interface: &str) -> Result<bool, LiveError> {
         Ok(self.flags(interface)? & libc::IFF_UP as u16 != 0)
+    }
+
+    /// The speed of an interface's link. Nothing is known of it without a carrier, or if the driver does not tell.
+    pub fn speed(&self, interface: &str) -> LinkSpeed {
+        // struct ethtool_cmd: command, two masks, speed 2 bytes, duplex 1, port 1, 12 bytes, the speed's upper half 2
+        // bytes, and so on: 44 bytes.
+        let mut settings = [GET_LINK, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+        if self.ethtool(interface, &mut settings).is_err() {
+            return LinkSpeed::default();
+        }
+        let [a, b, duplex, _] = settings[3].to_ne_bytes();
+        let [c, d, ..] = settings[7].to_ne_bytes();
+        let halves = [[a, b], [c, d]].map(u16::from_ne_bytes).map(u32::from);
+        let mbit_per_s = halves[1] << 16 | halves[0];
+        let is_known = !matches!(mbit_per_s, 0 | u32::MAX);
+        LinkSpeed {
+            bits_per_s: is_known.then(|| u64::from(mbit_per_s) * 1_000_000),
+            is_full_duplex: matches!(duplex, 0 | 1).then_some(duplex == 1),
+        }
+    }
+
+    /// Makes an `ethtool` call; `structure` is the whole structure of the command in its first word.
+    pub(super) fn ethtool<const WORDS: usize>(
+        &self,
+        interface: &str,
+        structure: &mut [u32; WORDS],
+    ) -> io::Result<()> {
+        let request = InterfaceRequest::named(interface).map_err(io::Error::other)?;
+        system::ethtool(self.socket.as_fd(), request, structure)
     }
 
     /// Changes an interface's MTU.

@@ -75,6 +75,25 @@ pub(super) fn interface_call(
     }
 }
 
+/// Makes an `ethtool` call on the interface that the request names; `structure` is the whole structure of the command
+/// in its first word.
+pub(super) fn ethtool<const WORDS: usize>(
+    fd: BorrowedFd<'_>,
+    mut request: InterfaceRequest,
+    structure: &mut [u32; WORDS],
+) -> io::Result<()> {
+    let pointer = structure.as_mut_ptr().expose_provenance().to_ne_bytes();
+    request.value[..pointer.len()].copy_from_slice(&pointer);
+    let question = libc::SIOCETHTOOL as libc::Ioctl;
+    // SAFETY: the call reads and writes an `ifreq`, whose layout `InterfaceRequest` has, and the structure that
+    // it points to. Callers pass the whole structure that the kernel reads and writes for the command in its
+    // first word.
+    match unsafe { libc::ioctl(fd.as_raw_fd(), question, &raw mut request) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Sets or clears the carrier of a TAP interface.
 pub(super) fn tun_set_carrier(fd: BorrowedFd<'_>, carrier: bool) -> io::Result<()> {
     let carrier = libc::c_int::from(carrier);

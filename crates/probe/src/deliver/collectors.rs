@@ -278,10 +278,10 @@ fn missed_of(report: &CollectorReport, refused: Amount) -> Amount {
 
 /// Derives a collector's status from its summary.
 pub(crate) fn status(summary: OutletSummary) -> OutletStatus {
-    let OutletSummary { to, records, mut lost, error, .. } = summary;
+    let OutletSummary { to, records, mut lost, counter_samples, interfaces_uncounted, error, .. } = summary;
     let waiting = [IN_FLIGHT, SPOOLED].map(|name| lost.remove(name).unwrap_or(0)).iter().sum();
     let error = error.filter(|_| waiting > 0 || !lost.is_empty());
-    OutletStatus { to, records, waiting, lost, error }
+    OutletStatus { to, records, waiting, lost, counter_samples, interfaces_uncounted, error }
 }
 
 /// Reports losses to a collector: at once, and again when they stop.
@@ -320,7 +320,6 @@ fn summary(to: String, report: &CollectorReport, refused: Amount) -> OutletSumma
         _ => report.last_error.clone(),
     };
     let datagrams_dropped = report.datagrams_dropped;
-    let not_archived = None;
     OutletSummary {
         to,
         records,
@@ -330,6 +329,6 @@ fn summary(to: String, report: &CollectorReport, refused: Amount) -> OutletSumma
         datagrams_refused,
         datagrams_dropped,
         error,
-        not_archived,
+        ..OutletSummary::default()
     }
 }

@@ -207,14 +207,14 @@ impl Outlet for Kept {
                     waiting: status.records_pending,
                     lost,
                     error: status.last_error.filter(|_| writer.is_in_trouble()),
+                    ..OutletStatus::default()
                 }
             }
             Err(NotOpen { why, .. }) => OutletStatus {
                 to: self.folder.display().to_string(),
-                records: 0,
-                waiting: 0,
                 lost,
                 error: Some(why.to_string()),
+                ..OutletStatus::default()
             },
         }];
         if let (Some(archive), Ok(Dataset { writer, .. })) = (&self.options.archive, &self.dataset) {
@@ -222,10 +222,10 @@ impl Outlet for Kept {
             all.push(OutletStatus {
                 to: archive.name().to_owned(),
                 records: status.upkeep.records_archived,
-                // In the folder they are safe, and most of them are of hours that are not complete.
-                waiting: 0,
                 lost: reasons([(NOT_ARCHIVED, status.upkeep.records_unarchived)]),
                 error: status.archive_error,
+                // What waits is safe in the folder, and most of it is of hours that are not complete.
+                ..OutletStatus::default()
             });
         }
         all

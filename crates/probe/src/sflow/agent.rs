@@ -1,4 +1,5 @@
-//! The agent: makes datagrams of samples and sends them, on its own thread.
+//! The agent: makes datagrams of samples and sends them, on its own thread. Between samples of packets it reads the
+//! interfaces' counters.
 //!
 //! A datagram leaves when it is full, and a second after its first sample at the latest. All collectors get the same
 //! datagrams.
@@ -17,6 +18,7 @@ use thalweg_ports::collector::{SflowAddress, SflowSocket};
 use thalweg_store::{Notify, Trouble};
 use thalweg_wire::sflow::{FlowSample, Header, Interface, Router, Source, Writer, discard};
 
+use super::counters::{Polling, ReadCounters};
 use super::{Counted, SampleQueue, Untold};
 use crate::deliver::{Statuses, status};
 use crate::interfaces::SharedInterfaces;
@@ -52,6 +54,8 @@ pub(crate) struct AgentOptions {
     pub(crate) interfaces: SharedInterfaces,
     pub(crate) notify: Notify,
     pub(crate) complete: Option<CompleteSample>,
+    /// Where counters of interfaces come from; `None` for files.
+    pub(crate) counters: Option<ReadCounters>,
 }
 
 /// See the module documentation.
@@ -62,19 +66,35 @@ pub(crate) struct Agent {
     /// By interface number.
     sources: BTreeMap<u32, Source>,
     options: AgentOptions,
+    polling: Option<Polling>,
     started: Instant,
-    /// Samples in the datagram that is being filled, and since when it has some.
-    filled: (Amount, Instant),
+    filled: Filled,
+    /// Since when it has some.
+    filled_since: Instant,
     /// Samples that sFlow cannot express.
     headless: u64,
     untold: Arc<Untold>,
     statuses: Statuses,
 }
 
+/// Samples in the datagram that is being filled.
+#[derive(Clone, Copy, Debug, Default)]
+struct Filled {
+    packets: Amount,
+    counters: u64,
+}
+
+impl Filled {
+    fn samples(&self) -> u64 {
+        self.packets.records + self.counters
+    }
+}
+
 struct Collector {
     name: String,
     socket: SflowSocket,
     sent: Amount,
+    counters_sent: u64,
     unsent: u64,
     last_error: Option<String>,
     trouble: Trouble,
@@ -88,7 +108,7 @@ impl Agent {
     /// A malformed address, a name without address, or no address to name the agent by.
     pub(crate) fn open(
         export: &ExportTargets,
-        options: AgentOptions,
+        mut options: AgentOptions,
     ) -> Result<Option<(Self, SampleQueue)>, ProbeError> {
         let addresses = export.addresses.iter().filter(|text| SflowAddress::is_meant_by(text));
         // The agent's own address may have to be that from which a collector is reached.
@@ -97,7 +117,8 @@ impl Agent {
             let address: SflowAddress = text.parse()?;
             let socket = SflowSocket::open(&address, waits_for_name)?;
             let (sent, trouble) = (Amount::default(), Trouble::default());
-            Ok(Collector { name: address.to_string(), socket, sent, unsent: 0, last_error: None, trouble })
+            let name = address.to_string();
+            Ok(Collector { name, socket, sent, counters_sent: 0, unsent: 0, last_error: None, trouble })
         };
         let collectors: Result<Vec<Collector>, _> = addresses.map(open).collect();
         let collectors = collectors.map_err(ProbeError::Collector)?;
@@ -107,14 +128,18 @@ impl Agent {
         let reached_from = || collectors.iter().find_map(|collector| collector.socket.source());
         let agent = export.sflow.agent.or_else(reached_from).ok_or(OptionsError::NoSflowAgent)?;
         let (queue, arrivals) = SampleQueue::new(options.waits);
+        let now = Instant::now();
+        let counters = options.counters.take().zip(export.sflow.counters);
         let agent = Self {
             arrivals,
             collectors,
             writer: Writer::new(agent, export.observation_domain),
             sources: BTreeMap::new(),
             options,
-            started: Instant::now(),
-            filled: (Amount::default(), Instant::now()),
+            polling: counters.map(|(read, interval)| Polling::new(read, interval, now)),
+            started: now,
+            filled: Filled::default(),
+            filled_since: now,
             headless: 0,
             untold: Arc::clone(&queue.untold),
             statuses: Statuses::default(),
@@ -143,13 +168,17 @@ impl Agent {
 
     fn run(mut self) -> Vec<OutletSummary> {
         loop {
-            let has_some = self.filled.0.records > 0;
-            let left = HELD_MAX.saturating_sub(self.filled.1.elapsed());
+            let now = Instant::now();
+            self.take_counters(now);
+            let has_some = self.filled.samples() > 0;
+            let left = HELD_MAX.saturating_sub(now.duration_since(self.filled_since));
             if has_some && left.is_zero() {
                 self.flush();
                 continue;
             }
-            match self.arrivals.recv_timeout(if has_some { left } else { HELD_MAX }) {
+            let until_counters = self.polling.as_ref().map(|polling| polling.due().duration_since(now));
+            let wait = if has_some { left } else { HELD_MAX };
+            match self.arrivals.recv_timeout(until_counters.map_or(wait, |until| wait.min(until))) {
                 Ok(sample) => self.take(sample),
                 Err(RecvTimeoutError::Timeout) => self.tell_statuses(),
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -163,7 +192,12 @@ impl Agent {
 
     fn summaries(&self) -> Vec<OutletSummary> {
         let (lost, headless) = (self.untold.lost(), self.headless);
-        self.collectors.iter().map(|collector| collector.summary(lost, headless)).collect()
+        let uncounted = self.polling.as_ref().map_or(0, Polling::without);
+        let summary = |collector: &Collector| OutletSummary {
+            interfaces_uncounted: uncounted,
+            ..collector.summary(lost, headless)
+        };
+        self.collectors.iter().map(summary).collect()
     }
 
     fn tell_statuses(&self) {
@@ -179,7 +213,7 @@ impl Agent {
         source
     }
 
-    /// Adds a sample to the datagram; sends a full one before.
+    /// Adds a packet's sample.
     fn take(&mut self, sample: PacketSample) {
         for (port, counted) in self.untold.take() {
             self.count(port, counted);
@@ -206,16 +240,30 @@ impl Agent {
             ..FlowSample::default()
         };
         let told = self.with_fate(plain, &sample);
-        let mut is_in = self.writer.push(&source, &told);
+        self.fill(|writer| writer.push(&source, &told));
+        self.filled.packets += Amount { records: 1, packets: 1, bytes: start.wire_bytes.into() };
+    }
+
+    /// Adds the counters of interfaces, if their time has come.
+    fn take_counters(&mut self, now: Instant) {
+        let Some(polling) = &mut self.polling else { return };
+        for sample in polling.take(now, &self.options.interfaces.get()) {
+            self.fill(|writer| writer.push_counters(&sample));
+            self.filled.counters += 1;
+        }
+    }
+
+    /// Adds a sample to the datagram; sends a full one before.
+    fn fill(&mut self, push: impl Fn(&mut Writer) -> bool) {
+        let mut is_in = push(&mut self.writer);
         if !is_in {
             self.flush();
-            is_in = self.writer.push(&source, &told);
+            is_in = push(&mut self.writer);
         }
-        debug_assert!(is_in, "headers are shorter than a datagram");
-        if self.filled.0.records == 0 {
-            self.filled.1 = Instant::now();
+        debug_assert!(is_in, "a sample is shorter than a datagram");
+        if self.filled.samples() == 0 {
+            self.filled_since = Instant::now();
         }
-        self.filled.0 += Amount { records: 1, packets: 1, bytes: start.wire_bytes.into() };
     }
 
     /// Adds where a router has sent the packet, or why it has not.
@@ -239,9 +287,9 @@ impl Agent {
     fn flush(&mut self) {
         let uptime_ms = u32::try_from(self.started.elapsed().as_millis() & 0xffff_ffff).unwrap_or(0);
         let Some(datagram) = self.writer.take(uptime_ms) else { return };
-        let amount = std::mem::take(&mut self.filled.0);
+        let filled = std::mem::take(&mut self.filled);
         let notify = &self.options.notify;
-        self.collectors.iter_mut().for_each(|collector| collector.send(&datagram, amount, notify));
+        self.collectors.iter_mut().for_each(|collector| collector.send(&datagram, filled, notify));
         self.tell_statuses();
     }
 }
@@ -278,18 +326,19 @@ fn not_sent(reason: DropReason) -> Interface {
 
 impl Collector {
     /// Sends a datagram; tells of failures at once, and then once a minute.
-    fn send(&mut self, datagram: &[u8], amount: Amount, notify: &Notify) {
+    fn send(&mut self, datagram: &[u8], filled: Filled, notify: &Notify) {
         let now = Instant::now();
         match self.socket.send(datagram) {
             Ok(()) => {
-                self.sent += amount;
+                self.sent += filled.packets;
+                self.counters_sent += filled.counters;
                 if let Some(lasted) = self.trouble.end(now) {
                     let (name, lasted) = (&self.name, lasted.as_secs());
                     notify.info(&format!("samples are sent to {name} again, after {lasted} s"));
                 }
             }
             Err(error) => {
-                self.unsent += amount.records;
+                self.unsent += filled.samples();
                 if self.trouble.note(now) {
                     let (name, unsent) = (&self.name, self.unsent);
                     notify.warn(&format!("samples cannot be sent to {name}, {unsent} so far: {error}"));
@@ -308,6 +357,7 @@ impl Collector {
             lost: lost.map(|(name, samples)| (name.to_owned(), samples)).collect(),
             datagrams_refused: refused,
             datagrams_dropped: self.socket.dropped(),
+            counter_samples: self.counters_sent,
             error: if refused > 0 { Some(unheard) } else { self.last_error.clone() },
             ..OutletSummary::all_taken(self.name.clone(), self.sent)
         }

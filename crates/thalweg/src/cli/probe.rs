@@ -131,6 +131,10 @@ pub(crate) struct ProbeArgs {
     #[arg(long, value_name = "BYTES", requires = "export", default_value = "128",
           value_parser = clap::value_parser!(u16).range(i64::from(PacketSampling::HEADER_BYTES_MIN)..=i64::from(PacketSampling::HEADER_BYTES_MAX)), help_heading = "Export")]
     pub(crate) sflow_header: u16,
+    /// Send the counters of the captured interfaces to collectors of sFlow, every this many seconds; 0 is never
+    #[arg(long, value_name = "S", requires_all = ["interface", "export"], default_value = "30",
+          value_parser = clap::value_parser!(u32).range(0..=i64::from(SflowOptions::COUNTERS_S_MAX)), help_heading = "Export")]
+    pub(crate) sflow_counters: u32,
     /// Address by which collectors of sFlow know this probe [default: the one from which the first of them is reached]
     #[arg(long, value_name = "ADDRESS", requires = "export", help_heading = "Export")]
     pub(crate) sflow_agent: Option<IpAddr>,
@@ -399,6 +403,7 @@ impl ProbeArgs {
             sflow: SflowOptions {
                 sampling: PacketSampling { rate: self.sflow_sampling, header_bytes: self.sflow_header },
                 agent: self.sflow_agent,
+                counters: SflowOptions::every_s(self.sflow_counters),
             },
         }
     }
@@ -462,7 +467,7 @@ Examples:
   thalweg probe office.pcapng --export ipfix://192.0.2.1:4739  to a collector
   thalweg probe office.pcapng --export kafka://192.0.2.1:9092/flows?format=protobuf    to Kafka (cargo feature `kafka`)
   thalweg probe office.pcapng --export clickhouse://192.0.2.1:8123/flows               to ClickHouse
-  thalweg probe --interface eth1 --export sflow://192.0.2.1    samples to a collector of sFlow
+  thalweg probe --interface eth1 --export sflow://192.0.2.1    samples and counters to a collector of sFlow
   thalweg probe big.pcap --readers 1 --workers 2               one reader, two workers
   thalweg probe big.pcap --model chain --workers 2             the same in a line, as in ffProbe
   thalweg probe big.pcap --pipelines 2 --readers 1 --workers 1 two pipelines of 1R+1W

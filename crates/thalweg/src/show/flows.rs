@@ -6,6 +6,7 @@ use thalweg_text::units::{bytes, count};
 
 use super::{Print, Show};
 use crate::client::parse_all;
+use crate::metering::counter_samples;
 use crate::tables::table;
 
 pub(super) const SHOW: &[Show] = &[
@@ -126,6 +127,7 @@ fn cache(view: &FlowCacheView) -> String {
         text += &table(&["Records to", "Delivered", "Waiting", "Lost"], &[1, 2], rows);
     }
     for outlet in &view.outlets {
+        text += &counter_samples(&outlet.to, outlet.counter_samples, outlet.interfaces_uncounted);
         if let Some(error) = &outlet.error {
             text += &format!("{}: {error}\n", outlet.to);
         }

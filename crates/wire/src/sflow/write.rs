@@ -1,10 +1,12 @@
-//! sFlow 5 datagrams of flow samples, written.
+//! sFlow 5 datagrams, written.
 //!
 //! Samples are always in the expanded form: an agent must not mix the forms, and interface numbers of 2^24 and more
-//! fit only this one. A sample carries the raw packet header, the VLAN and the route, if it has them.
-//! Missing: gateway data, counter samples; VLAN priorities are those in the packet header.
+//! fit only this one. A flow sample carries the raw packet header, the VLAN and the route, if it has them.
+//! Missing: gateway data; VLAN priorities are those in the packet header.
 
-use super::{FlowSample, INTERNAL, Interface, Router};
+use super::counters;
+use super::put::{put, put_opaque};
+use super::{CounterSample, FlowSample, INTERNAL, Interface, Router};
 use std::net::IpAddr;
 
 /// Below Ethernet's MTU with room for tunnels, as other agents send.
@@ -54,7 +56,20 @@ impl Writer {
         if is_short {
             put_opaque(&mut self.samples, 3, |bytes| put_sample(bytes, source, sample));
         }
-        let fits = is_short && self.header_bytes() + self.samples.len() <= DATAGRAM_BYTES_MAX;
+        is_short && self.keep(before)
+    }
+
+    /// Adds counters. `false`: they do not fit; a full datagram has to be taken first.
+    #[must_use]
+    pub fn push_counters(&mut self, sample: &CounterSample) -> bool {
+        let before = self.samples.len();
+        put_opaque(&mut self.samples, 4, |bytes| counters::write(bytes, sample));
+        self.keep(before)
+    }
+
+    /// Counts the sample behind `before`, or removes it if it does not fit.
+    fn keep(&mut self, before: usize) -> bool {
+        let fits = self.header_bytes() + self.samples.len() <= DATAGRAM_BYTES_MAX;
         match fits {
             true => self.count += 1,
             false => self.samples.truncate(before),
@@ -82,10 +97,6 @@ impl Writer {
     }
 }
 
-fn put(bytes: &mut Vec<u8>, words: &[u32]) {
-    bytes.extend(words.iter().flat_map(|word| word.to_be_bytes()));
-}
-
 fn put_address(bytes: &mut Vec<u8>, address: IpAddr) {
     match address {
         IpAddr::V4(v4) => put(bytes, &[1, v4.to_bits()]),
@@ -94,15 +105,6 @@ fn put_address(bytes: &mut Vec<u8>, address: IpAddr) {
             bytes.extend(v6.octets());
         }
     }
-}
-
-/// A kind, and behind it what `body` writes with its length in front.
-fn put_opaque(bytes: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
-    put(bytes, &[kind, 0]);
-    let start = bytes.len();
-    body(bytes);
-    let length = u32::try_from(bytes.len() - start).unwrap_or(u32::MAX);
-    bytes[start - 4..start].copy_from_slice(&length.to_be_bytes());
 }
 
 fn put_sample(bytes: &mut Vec<u8>, source: &Source, sample: &FlowSample<'_>) {

@@ -3,17 +3,11 @@
 //! A running port asks again after a refused frame and with the counters, so a query must be cheap: one descriptor
 //! is kept ([`Links`]), and a query is one or two system calls. The name of an interface may change; once found, it
 //! is identified by its number.
-//!
-//! Unsafe because a request of `ethtool` contains a pointer. Nothing else reports the number of queues on all
-//! kernels, so no measurement justifies it.
-#![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::AsRawFd;
 
 use crate::live::LiveError;
 use crate::live::link::{LinkFacts, Links};
-use crate::live::system::InterfaceRequest;
 
 // linux/ethtool.h
 const GET_DRIVER: u32 = 0x03;
@@ -108,19 +102,8 @@ impl Interface {
         Ok(before)
     }
 
-    /// Makes an `ethtool` call; `structure` is the whole structure of the command.
     fn ethtool<const WORDS: usize>(&self, structure: &mut [u32; WORDS]) -> io::Result<()> {
         let name = self.links.name(self.index).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?;
-        let mut request = InterfaceRequest::named(&name).map_err(io::Error::other)?;
-        let pointer = structure.as_mut_ptr().expose_provenance().to_ne_bytes();
-        request.value[..pointer.len()].copy_from_slice(&pointer);
-        let (socket, question) = (self.links.socket().as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl);
-        // SAFETY: the call reads and writes an `ifreq`, whose layout `InterfaceRequest` has, and the structure that
-        // it points to. Callers pass the whole structure that the kernel reads and writes for the command in its
-        // first word.
-        match unsafe { libc::ioctl(socket, question, std::ptr::from_mut(&mut request)) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
+        self.links.ethtool(&name, structure)
     }
 }
