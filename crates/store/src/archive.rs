@@ -213,7 +213,7 @@ impl Dataset {
     /// Whether each archive has anything of a dataset.
     pub(crate) fn has_archives(&self) -> Result<bool, StoreError> {
         for store in &self.archives {
-            let folders = listed(store.as_ref(), "", false)?.folders;
+            let folders = listed(store.as_ref(), "", false, &|| true)?.folders;
             if !folders.iter().any(|folder| folder.starts_with("date=") || folder.starts_with(dataset::PART))
             {
                 return Ok(false);
@@ -257,8 +257,13 @@ impl Archived<'_> {
     }
 }
 
-fn listed(store: &dyn ObjectStore, under: &str, is_deep: bool) -> Result<Objects, StoreError> {
-    store.list(under, is_deep, &|| true).map_err(StoreError::io("list", Path::new(store.name())))
+fn listed(
+    store: &dyn ObjectStore,
+    under: &str,
+    is_deep: bool,
+    goes_on: &dyn Fn() -> bool,
+) -> Result<Objects, StoreError> {
+    store.list(under, is_deep, goes_on).map_err(StoreError::io("list", Path::new(store.name())))
 }
 
 /// The files of a window's hours. Of a few days each is listed by itself.
@@ -267,10 +272,10 @@ fn objects(store: &dyn ObjectStore, window: Window) -> Result<Vec<(String, u64)>
     let mut days = days(store, &|| true)?;
     days.retain(|day| touches(day, 24, window));
     if days.len() > DAYS_MAX {
-        found = listed(store, "", true)?.objects;
+        found = listed(store, "", true, &|| true)?.objects;
     } else {
         for day in days {
-            found.extend(listed(store, &day, true)?.objects);
+            found.extend(listed(store, &day, true, &|| true)?.objects);
         }
     }
     found.retain(|(key, _)| is_file(key) && touches(key, 1, window));
@@ -279,15 +284,10 @@ fn objects(store: &dyn ObjectStore, window: Window) -> Result<Vec<(String, u64)>
 
 /// The folders of days, those of further writers too.
 fn days(store: &dyn ObjectStore, goes_on: &dyn Fn() -> bool) -> Result<Vec<String>, StoreError> {
-    let folders = |under: &str| {
-        let listed =
-            store.list(under, false, goes_on).map_err(StoreError::io("list", Path::new(store.name())));
-        listed.map(|listed| listed.folders)
-    };
     let mut days = Vec::new();
-    for folder in folders("")? {
+    for folder in listed(store, "", false, goes_on)?.folders {
         if folder.starts_with(dataset::PART) {
-            days.extend(folders(&folder)?);
+            days.extend(listed(store, &folder, false, goes_on)?.folders);
         } else {
             days.push(folder);
         }

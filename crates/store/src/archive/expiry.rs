@@ -15,20 +15,9 @@ use crate::error::StoreError;
 use crate::object::ObjectStore;
 use crate::upkeep::Upkeep;
 
-/// Removes what ended before this, of the writers whose folders `may` names: empty for the dataset's own. What `goes_on` ends
-/// early has not failed.
+/// Removes what ended before this, of the writers whose folders `may` names: empty for the dataset's own. `goes_on` ends a
+/// request early, with an error.
 pub(crate) fn expire(
-    store: &dyn ObjectStore,
-    before_ns: u64,
-    may: &dyn Fn(&str) -> Result<bool, StoreError>,
-    goes_on: &dyn Fn() -> bool,
-    done: &mut Upkeep,
-) -> Result<(), StoreError> {
-    let expired = remove(store, before_ns, may, goes_on, done);
-    if goes_on() { expired } else { Ok(()) }
-}
-
-fn remove(
     store: &dyn ObjectStore,
     before_ns: u64,
     may: &dyn Fn(&str) -> Result<bool, StoreError>,

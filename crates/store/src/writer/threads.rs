@@ -324,6 +324,8 @@ impl Shared {
             let goes_on = || !self.changes.is_ending();
             let may = |part: &str| self.may_expire(part);
             expired = expiry::expire(store.as_ref(), before_ns, &may, &goes_on, &mut done);
+            // Who ends has not failed.
+            expired = expired.or_else(|error| if goes_on() { Err(error) } else { Ok(()) });
         }
         self.state().status.upkeep.add(&done);
         self.note_archived(store.name(), archived.as_ref().err());
