@@ -24,6 +24,8 @@ enum Action {
     Planted,
     /// Checks licenses, bans and sources of dependencies, if cargo-deny is installed.
     Deny,
+    /// Checks that the fuzz targets' own lock file fits; nothing that compiles them reads it.
+    FuzzLock,
     /// With the features of the tests.
     Clippy,
     /// With README's features, whatever features the tests have.
@@ -49,6 +51,11 @@ const FIRST: &[Step] = &[
         name: "deny",
         action: Action::Deny,
         remedy: "deny.toml says which licenses and sources a dependency may have",
+    },
+    Step {
+        name: "fuzz-lock",
+        action: Action::FuzzLock,
+        remedy: "run `cargo metadata --manifest-path fuzz/Cargo.toml` and commit fuzz/Cargo.lock",
     },
 ];
 
@@ -151,6 +158,7 @@ fn run_step(root: &Path, options: &Options, action: &Action) -> Result<(), Strin
         Action::Tidy => tidy::run(root),
         Action::Planted => planted::check(root),
         Action::Deny => deny(root),
+        Action::FuzzLock => cargo(root, &["fetch", "--locked", "--manifest-path", "fuzz/Cargo.toml"], &[]),
         Action::Clippy => {
             let fixed =
                 ["clippy", "--workspace", "--all-targets", "--locked", "--profile", "test"].into_iter();

@@ -29,7 +29,8 @@ cargo xtask CHORE
                           all tests, three test programs at a time, each as soon as it is built
   quick                   after each change: fmt, tidy, clippy, tests of the crates that changed
   ci [--only STEP].. [--without STEP].. [-- ARGUMENT OF CARGO..]
-                          everything a push must pass: fmt, tidy, planted, deny, tests, clippy, docs, wasm
+                          everything a push must pass: fmt, tidy, planted, deny, fuzz-lock, tests, clippy, docs,
+                          wasm
   tidy                    crate arrows, file sizes, forbidden words, unsafe, the map
   fuzz [--seconds N] [TARGET]..
                           run fuzz targets (all of them by default), N seconds each (60)
