@@ -64,7 +64,8 @@ fn chart(outcome: &Outcome) -> BarChart {
         let bar = Bar::of(&cell.p99_ns).marked(Some(cell.p999_ns.median));
         (cell.label.to_string(), cell.load.name().to_owned(), bar)
     };
-    let loads = Load::ALL.iter().map(|load| load.name().to_owned()).collect();
+    let measured = Load::ALL.iter().filter(|load| outcome.cells.iter().any(|cell| cell.load == **load));
+    let loads = measured.map(|load| load.name().to_owned()).collect();
     BarChart::of("Latency by load", axis, loads, outcome.cells.iter().map(bar)).marked("99.9th percentile")
 }
 
