@@ -252,7 +252,7 @@ impl Bucket {
         self.read_again(&ask, goes_on).map(drop)
     }
 
-    /// Returns whether the object is new. Whoever has its bytes knows their number and checksum.
+    /// Returns whether the object is new. The caller knows the bytes' number and checksum.
     fn put_once(
         &self,
         key: &str,

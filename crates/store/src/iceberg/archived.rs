@@ -1,7 +1,7 @@
 //! The table of an archive: of the objects that a store has, with the table's own files beside them.
 //!
 //! ```text
-//! PREFIX/.iceberg/metadata/v12.metadata.json                   the table; whoever writes v13 first has committed
+//! PREFIX/.iceberg/metadata/v12.metadata.json                   the table; the writer that writes v13 first has committed
 //! PREFIX/.iceberg/metadata/version-hint.text                   12
 //! PREFIX/.iceberg/metadata/snap-11-8c0e..avro                  the manifests of a snapshot
 //! PREFIX/.iceberg/metadata/writer-1-20779-11-03fa..avro        the files of a day of a writer, since snapshot 11
@@ -46,6 +46,9 @@ const KEEP_UNUSED_S: u64 = 3600;
 const CLEAN_EVERY_S: u64 = 86_400;
 /// An object that shows whether the store refuses to write a name twice.
 const PROBE: &str = ".iceberg/metadata/.written-once";
+
+/// Objects of days, with their hours.
+type Days = BTreeMap<u64, BTreeMap<PathBuf, i64>>;
 
 /// A writer's hold on the table of its archive.
 #[derive(Debug)]
@@ -155,8 +158,8 @@ impl ArchivedTable {
         part: &str,
         days: Option<&BTreeSet<u64>>,
         of_all: bool,
-    ) -> Result<BTreeMap<String, BTreeMap<u64, BTreeMap<PathBuf, i64>>>, StoreError> {
-        let mut found: BTreeMap<String, BTreeMap<u64, BTreeMap<PathBuf, i64>>> = BTreeMap::new();
+    ) -> Result<BTreeMap<String, Days>, StoreError> {
+        let mut found: BTreeMap<String, Days> = BTreeMap::new();
         let Some(days) = days else {
             let is_meant =
                 |other: &str| of_all || other == part || !other.is_empty() && !self.home.join(other).is_dir();
@@ -194,7 +197,7 @@ impl ArchivedTable {
     ) -> Result<(), StoreError> {
         let mut version = base.version + u64::from(is_new);
         let mut hint = base.hint;
-        // Whoever writes it last has seen the last document.
+        // The writer that writes it last has seen the last document.
         while hint != Some(version) {
             place.put(HINT, version.to_string().as_bytes())?;
             hint = Some(version);

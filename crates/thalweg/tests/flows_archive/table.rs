@@ -150,7 +150,8 @@ fn a_writer_killed_at_any_request_leaves_a_table_that_engines_read() {
             text(&place.compact(&["--iceberg"]));
             assert_eq!(in_table(&place.server, "site/edge1"), Some(120), "{fault:?} {nth}");
             assert_eq!((sums(&[&place.url]).0, sums(&[here]).0), (120, 120));
-            if let Some(engines) = &mut engines {
+            // Engines take a second or two.
+            if let Some(engines) = engines.as_mut().filter(|_| nth % 3 == 0) {
                 assert_eq!(engines.ask(port, "site/edge1"), answer(&place.url), "{fault:?} {nth}");
             }
         }
@@ -205,9 +206,14 @@ fn a_table_that_cannot_be_written_is_told_and_removes_nothing() {
 fn a_time_for_the_bucket_that_is_shorter_than_that_of_the_folder_is_told() {
     let place = Place::new();
     write(place.folder.path(), 0);
-    for (here, there, is_told) in [("9000d", "8000d", true), ("8000d", "8000d", false), ("30d", "8000d", false)]
+    for (here, there, is_told) in
+        [("9000d", "8000d", true), ("8000d", "8000d", false), ("30d", "8000d", false)]
     {
         let told = said(&place.compact(&["--keep", here, "--archive-keep", there]));
-        assert_eq!(told.contains("--archive-keep removes records from the bucket before --keep"), is_told, "{told}");
+        assert_eq!(
+            told.contains("--archive-keep removes records from the bucket before --keep"),
+            is_told,
+            "{told}"
+        );
     }
 }

@@ -5,6 +5,7 @@ A line is `PORT PREFIX`; the store may be another one than moto.
 """
 
 import glob
+import logging
 import sys
 
 import boto3
@@ -49,6 +50,7 @@ def duck(port, table):
     return records, int(total or 0), second
 
 
+logging.getLogger("werkzeug").setLevel(logging.ERROR)
 moto = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
 moto.start()
 _, port = moto.get_host_and_port()

@@ -177,7 +177,9 @@ fn at_once(overwrites: bool) -> (tempfile::TempDir, Arc<Memory>, Writer, Arc<Wri
     }
     let other = Arc::clone(&second);
     // The first list finds the table; the second one, which is of objects, is before the commit.
-    store.meanwhile.lock().push(Box::new(move || drop(other.archive().unwrap())));
+    store.meanwhile.lock().push(Box::new(move || {
+        other.archive().unwrap();
+    }));
     store.meanwhile.lock().push(Box::new(|| {}));
     first.archive().unwrap();
     assert!(store.meanwhile.lock().is_empty());
@@ -192,7 +194,9 @@ fn of_two_commits_at_once_none_is_lost() {
     // And without order.
     let (folder, store) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
     let writers = [(); 4].map(|()| open(folder.path(), &store));
-    writers.iter().for_each(|writer| drop(writer.archive().unwrap()));
+    for writer in &writers {
+        writer.archive().unwrap();
+    }
     std::thread::scope(|scope| {
         for (number, writer) in writers.iter().enumerate() {
             scope.spawn(move || {
