@@ -118,7 +118,7 @@ table! {
     static ICEBERG: Key<bool> = Key::flag("iceberg")
         .default_of(|| FlowsConfig::default().iceberg)
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.iceberg)))
-        .help("keep the store as a table of [Apache Iceberg](flow-store.md#apache-iceberg), too");
+        .help("keep the store as a table of [Apache Iceberg](flow-store.md#apache-iceberg), too, and the [archive](flow-store.md#the-bucket-as-a-table)");
     static ARCHIVE: Key<String> = Key::text("archive", "an address", archive)
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.archive.clone())))
         .help(

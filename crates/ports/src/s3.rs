@@ -206,6 +206,11 @@ impl Bucket {
         })
     }
 
+    /// All bytes of an object.
+    pub fn read_all(&self, key: &str, goes_on: &dyn Fn() -> bool) -> Result<Vec<u8>, S3Error> {
+        self.read_again(&|| Ask::of("GET", key), goes_on).map(|answer| answer.body)
+    }
+
     /// Removes an object; one that is gone is none.
     pub fn remove(&self, key: &str, goes_on: &dyn Fn() -> bool) -> Result<(), S3Error> {
         match self.read_again(&|| Ask::of("DELETE", key), goes_on) {
@@ -227,16 +232,45 @@ impl Bucket {
         let failed = |source| S3Error::File { path: path.to_path_buf(), source };
         let file = File::open(path).map_err(failed)?;
         let (size, sum) = summed(&file).map_err(failed)?;
-        let header = vec![("if-none-match", "*".to_owned()), (SUM, sum.clone())];
-        let ask = Ask { header, body: Body::File(&file, size), sum: &sum, ..Ask::of("PUT", key) };
+        let is_new = self.put_once(key, Body::File(&file, size), (size, &sum), goes_on)?;
+        Ok(if is_new { size } else { 0 })
+    }
+
+    /// [`Self::put_new`] for bytes.
+    pub fn put_new_bytes(&self, key: &str, bytes: &[u8], goes_on: &dyn Fn() -> bool) -> Result<(), S3Error> {
+        let sum = sum_of(bytes);
+        self.put_once(key, Body::Bytes(bytes), (bytes.len() as u64, &sum), goes_on).map(drop)
+    }
+
+    /// Makes bytes an object, in the place of one that is there.
+    pub fn put(&self, key: &str, bytes: &[u8], goes_on: &dyn Fn() -> bool) -> Result<(), S3Error> {
+        let sum = sum_of(bytes);
+        let ask = || {
+            let header = vec![(SUM, sum.clone())];
+            Ask { header, body: Body::Bytes(bytes), sum: &sum, ..Ask::of("PUT", key) }
+        };
+        self.read_again(&ask, goes_on).map(drop)
+    }
+
+    /// Returns whether the object is new. The caller knows the bytes' number and checksum.
+    fn put_once(
+        &self,
+        key: &str,
+        body: Body<'_>,
+        (size, sum): (u64, &str),
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<bool, S3Error> {
+        let header = vec![("if-none-match", "*".to_owned()), (SUM, sum.to_owned())];
+        let ask = Ask { header, body, sum, ..Ask::of("PUT", key) };
         let is_new = match self.ask(&ask, goes_on) {
             Ok(_) => true,
-            Err(S3Error::Refused { status: 412, .. }) => false,
+            // Another one was there, or is being written just now.
+            Err(S3Error::Refused { status: 409 | 412, .. }) => false,
             Err(error) => return Err(error),
         };
         let (found_size, found_sum) = self.look(key, goes_on)?;
-        if found_size == size && found_sum.as_ref() == Some(&sum) {
-            return Ok(if is_new { size } else { 0 });
+        if found_size == size && found_sum.as_deref() == Some(sum) {
+            return Ok(is_new);
         }
         if !is_new {
             return Err(S3Error::Taken(format!("{}/{key}", self.name)));
@@ -312,6 +346,10 @@ fn host_of(server: &Server) -> String {
     let host = if server.host.contains(':') { format!("[{}]", server.host) } else { server.host.clone() };
     let usual = if server.tls.is_some() { 443 } else { 80 };
     if server.port == usual { host } else { format!("{host}:{}", server.port) }
+}
+
+fn sum_of(bytes: &[u8]) -> String {
+    hex(digest::digest(&digest::SHA256, bytes).as_ref())
 }
 
 /// Bytes and SHA-256 of a file.

@@ -2,11 +2,10 @@
 
 use std::io;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
 use thalweg_ports::s3::{Bucket, S3Address, S3Error};
-use thalweg_store::{ObjectStore, Objects};
+use thalweg_store::{Content, ObjectStore, Objects};
 
 #[derive(Debug)]
 struct Archive(Bucket);
@@ -57,7 +56,19 @@ impl ObjectStore for Archive {
         self.0.read(key, range).map_err(in_words)
     }
 
-    fn put_new(&self, key: &str, path: &Path, goes_on: &dyn Fn() -> bool) -> io::Result<()> {
-        self.0.put_new(key, path, goes_on).map(drop).map_err(in_words)
+    fn read_all(&self, key: &str, goes_on: &dyn Fn() -> bool) -> io::Result<Vec<u8>> {
+        self.0.read_all(key, goes_on).map_err(in_words)
+    }
+
+    fn put_new(&self, key: &str, content: Content<'_>, goes_on: &dyn Fn() -> bool) -> io::Result<()> {
+        let put = match content {
+            Content::File(path) => self.0.put_new(key, path, goes_on).map(drop),
+            Content::Bytes(bytes) => self.0.put_new_bytes(key, bytes, goes_on),
+        };
+        put.map_err(in_words)
+    }
+
+    fn put(&self, key: &str, bytes: &[u8], goes_on: &dyn Fn() -> bool) -> io::Result<()> {
+        self.0.put(key, bytes, goes_on).map_err(in_words)
     }
 }

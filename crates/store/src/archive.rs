@@ -18,9 +18,11 @@
 //! same name and size, and the folder is one that was sent there (`pairs`). Where records are gone here but are there, they
 //! answer, and not sums of them (`rollup::choose`).
 //!
-//! Missing: an Iceberg table there, rollups.
+//! What is there may be a table of Apache Iceberg, too (`iceberg::archived`).
+//!
+//! Missing: rollups there.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -32,7 +34,7 @@ use thalweg_text::calendar::{HOUR_NS, SECOND_NS, parse_time};
 use crate::dataset::{self, Dataset, Partition, View, Window, name_of};
 use crate::error::StoreError;
 use crate::file::FlowFile;
-use crate::object::{ObjectStore, Objects};
+use crate::object::{Content, ObjectStore, Objects};
 use crate::upkeep::{Changes, Upkeep};
 
 pub(crate) mod expiry;
@@ -46,12 +48,21 @@ use pairs::Pairs;
 
 /// How long after its end an hour is complete: flows are reported a while after their last packet.
 const SETTLED_NS: u64 = 600 * SECOND_NS;
+const HOURS_A_DAY: u64 = 24;
 /// Footers that are read at a time.
 const OPENED_AT_A_TIME: usize = 16;
 /// Of so many days each is listed by itself; otherwise everything is.
 const DAYS_MAX: usize = 16;
 /// How often a reader starts over because objects came or went.
 const TRIES_MAX: usize = 20;
+
+/// A store, for as long as a task goes on.
+#[derive(Clone, Copy)]
+pub(crate) struct Within<'a> {
+    pub(crate) store: &'a Arc<dyn ObjectStore>,
+    /// Ends requests early, with an error.
+    pub(crate) goes_on: &'a dyn Fn() -> bool,
+}
 
 /// The name of a file's object: what is behind the dataset's folder.
 pub(crate) fn key_of(path: &Path) -> String {
@@ -64,13 +75,14 @@ pub(crate) fn key_of(path: &Path) -> String {
 }
 
 impl Changes {
-    /// Sends what is not archived of hours that are complete. An hour that cannot be frozen, and an object of another content,
-    /// end nothing but are returned.
+    /// Sends what is not archived of hours that are complete, and says of which days that is. An hour that cannot be frozen,
+    /// and an object of another content, end nothing but are returned.
     pub(crate) fn archive(
         &self,
         store: &dyn ObjectStore,
         now_ns: u64,
         done: &mut Upkeep,
+        days: &mut BTreeSet<u64>,
     ) -> Result<(), StoreError> {
         let mut failed = None;
         pairs::note(&self.root, store.name())?;
@@ -87,7 +99,9 @@ impl Changes {
                     return failed.map_or(Ok(()), Err);
                 }
                 let key = key_of(&path);
-                match store.put_new(&key, &path, &|| !self.is_ending()) {
+                // It may be there even if nobody hears of it.
+                days.insert(partition.hour / HOURS_A_DAY);
+                match store.put_new(&key, Content::File(&path), &|| !self.is_ending()) {
                     Ok(()) => {
                         done.files_archived += 1;
                         done.records_archived += records;
@@ -295,6 +309,31 @@ fn days(store: &dyn ObjectStore, goes_on: &dyn Fn() -> bool) -> Result<Vec<Strin
     Ok(days)
 }
 
+/// The hour of a key, if it is of a writer's file.
+pub(crate) fn hour_of(key: &str) -> Option<u64> {
+    let path = Path::new(key);
+    let is_own = name_of(path).starts_with("flows-") && dataset::file_id(path).is_some();
+    let is_writers = part_of(key).strip_prefix(dataset::PART).is_none_or(|part| part.parse::<u64>().is_ok());
+    let is_own = is_own && is_writers && is_file(key) && key_of(path) == key;
+    let (from_ns, _) = span_of(key, 1).filter(|_| is_own)?;
+    Some(from_ns / HOUR_NS)
+}
+
+pub(crate) fn day_of(key: &str) -> Option<u64> {
+    hour_of(key).map(|hour| hour / HOURS_A_DAY)
+}
+
+/// The writer's folder that a key is of: its name, empty for the dataset's own.
+pub(crate) fn part_of(key: &str) -> &str {
+    key.split_once('/').map(|(first, _)| first).filter(|first| first.starts_with(dataset::PART)).unwrap_or("")
+}
+
+/// How keys of a day begin.
+pub(crate) fn day_key(part: &str, day: u64) -> String {
+    let folder = dataset::partition_path(Path::new(part), day * HOURS_A_DAY);
+    folder.parent().unwrap_or(&folder).display().to_string() + "/"
+}
+
 fn is_file(key: &str) -> bool {
     key.ends_with(dataset::EXTENSION) && !name_of(Path::new(key)).starts_with('.')
 }
@@ -317,7 +356,10 @@ fn span_of(key: &str, hours: u64) -> Option<(u64, u64)> {
 }
 
 /// Opens each, several at a time, because each takes at least one request.
-fn open_each(store: &Arc<dyn ObjectStore>, found: &[&(String, u64)]) -> Vec<Result<FlowFile, StoreError>> {
+pub(crate) fn open_each(
+    store: &Arc<dyn ObjectStore>,
+    found: &[&(String, u64)],
+) -> Vec<Result<FlowFile, StoreError>> {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut opened = Vec::new();

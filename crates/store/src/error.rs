@@ -72,7 +72,7 @@ pub enum StoreError {
 
 impl StoreError {
     /// Adds the failed action and the path to an I/O error.
-    pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
         let path = path.to_path_buf();
         move |source| Self::Io { doing, path, source }
     }

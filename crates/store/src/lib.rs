@@ -43,7 +43,7 @@ pub use dataset::{Dataset, Rolled, RollupSummary, Skipped, Summary, View, Window
 pub use error::StoreError;
 pub use filter::{Filter, FilterError};
 pub use notify::{Notify, Severity, Trouble};
-pub use object::{ObjectStore, Objects};
+pub use object::{Content, ObjectStore, Objects};
 pub use rollup::{Needs, RollupRetention, Step};
 pub use upkeep::{Recovery, Retention, Upkeep};
 pub use writer::{Writer, WriterOptions, WriterStatus};

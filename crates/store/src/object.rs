@@ -32,9 +32,22 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// These bytes of an object. Fails with [`io::ErrorKind::NotFound`] if it is gone.
     fn read(&self, key: &str, range: Range<u64>) -> io::Result<Vec<u8>>;
 
-    /// Makes a file an object and looks that it is whole. One that is there already must have the same content, or this
-    /// fails with [`io::ErrorKind::AlreadyExists`].
-    fn put_new(&self, key: &str, path: &Path, goes_on: &dyn Fn() -> bool) -> io::Result<()>;
+    /// All bytes of an object; fails as [`Self::read`] does.
+    fn read_all(&self, key: &str, goes_on: &dyn Fn() -> bool) -> io::Result<Vec<u8>>;
+
+    /// Makes something an object and looks that it is whole. One that is there already must have the same content, or this
+    /// fails with [`io::ErrorKind::AlreadyExists`]: of two who write a name at once, one fails.
+    fn put_new(&self, key: &str, content: Content<'_>, goes_on: &dyn Fn() -> bool) -> io::Result<()>;
+
+    /// Makes these bytes an object, in the place of one of this name.
+    fn put(&self, key: &str, bytes: &[u8], goes_on: &dyn Fn() -> bool) -> io::Result<()>;
+}
+
+/// What becomes an object.
+#[derive(Clone, Copy, Debug)]
+pub enum Content<'a> {
+    File(&'a Path),
+    Bytes(&'a [u8]),
 }
 
 /// What a store lists.

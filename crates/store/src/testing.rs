@@ -9,6 +9,8 @@ use thalweg_flow::{
 };
 use thalweg_wire::MacAddr;
 
+pub(crate) mod memory;
+
 pub(crate) use thalweg_base::XorShift64Star as Chance;
 
 /// 2026-11-22T05:00:00Z.

@@ -35,11 +35,13 @@ use crate::dataset::{self, Skipped, View, Window};
 use crate::error::StoreError;
 use crate::file::ROW_GROUP_ROWS;
 use crate::iceberg::Table;
+use crate::iceberg::archived::ArchivedTable;
 use crate::notify::{Notify, Trouble};
 use crate::object::ObjectStore;
 use crate::rollup::RollupRetention;
 use crate::upkeep::{Ages, Changes, Recovery, Retention, Upkeep, recover};
 
+mod archiving;
 mod listeners;
 mod lock;
 #[cfg(test)]
@@ -129,6 +131,8 @@ pub(crate) struct Shared {
     ages: Ages,
     options: WriterOptions,
     lock: Mutex<Lock>,
+    /// The table of the archive; held during each round of archiving.
+    archived: Mutex<ArchivedTable>,
     state: Mutex<State>,
     /// Wakes the threads for work.
     work: Condvar,
@@ -184,11 +188,13 @@ impl Writer {
         let (mut recovery, next_id) = recover(root)?;
         recovery.unclean = (!left.is_empty()).then_some(left);
         lock.sign(&owner(&options))?;
+        let archived = ArchivedTable::new(dataset::home(root), options.iceberg, options.now_ns);
         let looks_after_itself = options.upkeep_interval_s > 0;
         let shared = Arc::new(Shared {
             changes: Changes { archives: options.archive.is_some(), ..Changes::new(root, next_id, table) },
             ages: Ages::of(root)?,
             options,
+            archived: Mutex::new(archived),
             lock: Mutex::new(lock),
             state: Mutex::default(),
             work: Condvar::new(),

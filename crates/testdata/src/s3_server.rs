@@ -55,6 +55,7 @@ struct State {
     requests: Mutex<Vec<String>>,
     is_down: AtomicBool,
     connections: AtomicUsize,
+    hangs: AtomicBool,
 }
 
 /// The store. Its threads end with the process.
@@ -123,6 +124,11 @@ impl S3Server {
         self.state.connections.load(Ordering::SeqCst)
     }
 
+    /// Whether a request hangs, or did.
+    pub fn hangs(&self) -> bool {
+        self.state.hangs.load(Ordering::SeqCst)
+    }
+
     /// Requests so far: method, path with query, and range.
     pub fn requests(&self) -> Vec<String> {
         self.state.requests.lock().clone()
@@ -157,13 +163,13 @@ fn serve(socket: &TcpStream, state: &State, clock: fn() -> u64) -> io::Result<()
         let fault = fault_of(state, &request.method);
         let answer = match fault {
             Some(Fault::Cut) => return Ok(()),
-            Some(Fault::Hang) => return wait_for_end(&mut reader),
+            Some(Fault::Hang) => return hang(state, &mut reader),
             Some(Fault::Status(status, code)) => refusal(status, code),
             _ => answer(state, &request, clock() / 1_000_000_000),
         };
         match fault {
             Some(Fault::CutAfter) => return Ok(()),
-            Some(Fault::HangAfter) => return wait_for_end(&mut reader),
+            Some(Fault::HangAfter) => return hang(state, &mut reader),
             _ => {}
         }
         let is_head = request.method == "HEAD";
@@ -185,7 +191,9 @@ fn serve(socket: &TcpStream, state: &State, clock: fn() -> u64) -> io::Result<()
     Ok(())
 }
 
-fn wait_for_end(reader: &mut impl BufRead) -> io::Result<()> {
+/// Waits for the client's end.
+fn hang(state: &State, reader: &mut impl BufRead) -> io::Result<()> {
+    state.hangs.store(true, Ordering::SeqCst);
     reader.read_line(&mut String::new()).map(drop)
 }
 

@@ -424,6 +424,7 @@ fn step_name(step_s: u64) -> &'static str {
 
 fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), Failure> {
     writer::only_folders(args, "compact")?;
+    keep.tell();
     let archive = keep.archive.as_deref().map(thalweg_probe::open_archive).transpose();
     let archive = archive.map_err(|error| Failure::Usage(format!("--archive: {error}")))?;
     let (mut done, mut skipped, mut damaged) = (Upkeep::default(), Skipped::default(), Skipped::default());

@@ -37,6 +37,7 @@ pub(crate) fn run(args: &FlowsArgs, import: &FlowsImportArgs, format: Format) ->
         return Err(Failure::Usage("--data: records are added to one dataset; name one".to_owned()));
     };
     let options = import.options(data).map_err(Failure::Usage)?;
+    import.keep.tell();
     let stop = stop_on_signals()?;
     let imported = thalweg_probe::import(&options, &stop, &Notices);
     let summary = imported.map_err(|error| metering::failure(error, true))?;

@@ -27,6 +27,7 @@ pub(crate) fn run(args: &ProbeArgs, format: Format) -> Result<(), Failure> {
         )));
     }
     let options = args.options().map_err(Failure::Usage)?;
+    args.keep.tell();
     let stop = stop_on_signals()?;
     let bar = Bar::on_terminal();
     let result = thalweg_probe::probe(&options, &stop, &bar);

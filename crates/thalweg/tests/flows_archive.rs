@@ -10,6 +10,8 @@ use thalweg_ports::live::wall_ns;
 use thalweg_store::{Writer, WriterOptions};
 use thalweg_testdata::s3_server::{ACCESS_KEY, Fault, S3Server, SECRET_KEY};
 
+mod table;
+
 /// 2026-11-22T05:00:00Z, and a second.
 const START_NS: u64 = 1_795_323_600_000_000_000;
 const SECOND_NS: u64 = 1_000_000_000;
@@ -178,6 +180,22 @@ fn old_hours_are_removed_there_and_damaged_marks_are_told_once() {
     assert_eq!((compact(&[]).0["marks_damaged"].clone(), sums(&[here]).0), (0.into(), 0));
 }
 
+/// Archives with these options, and kills that when a request hangs.
+fn kill_at_hang(place: &Place, options: &[&str]) {
+    let arguments = ["compact", "--data", place.here(), "--archive", &place.url];
+    let mut child = command(&[&arguments[..], options].concat())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    while !place.server.hangs() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
 #[test]
 fn a_writer_may_be_killed_at_any_step() {
     for (method, fault) in
@@ -192,18 +210,7 @@ fn a_writer_may_be_killed_at_any_step() {
                 place.server.fail(method, Fault::None, nth);
             }
             place.server.fail(method, fault, 1);
-            let mut child = command(&["compact", "--data", here, "--archive", &place.url])
-                .stdout(Stdio::null())
-                .stderr(Stdio::null())
-                .spawn()
-                .unwrap();
-            let sent = |line: &String| line.starts_with(method);
-            while place.server.requests().iter().filter(|line| sent(line)).count() <= nth {
-                assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
-                std::thread::yield_now();
-            }
-            child.kill().unwrap();
-            child.wait().unwrap();
+            kill_at_hang(&place, &[]);
             let all = (60, (0..60).map(|n| 100 + n).sum());
             assert_eq!(sums(&[here]), all, "{method} {fault:?} {nth}");
             // Late records come before the archive is tried again.
@@ -281,35 +288,29 @@ print(table.num_rows, compute.sum(table["bytes"]).as_py(), flush=True)
 sys.stdin.readline()
 "#;
 
-/// A Python with moto and pyarrow: the one that `THALWEG_PYTHON` names, the system's, or one that is made.
-fn python_with_moto() -> Option<PathBuf> {
+/// A Python with these modules: the one that `THALWEG_PYTHON` names, the system's, or one that is made, with these packages.
+fn python_with(name: &str, modules: &str, packages: &[&str]) -> Option<PathBuf> {
     let quiet = |command: &mut Command| {
         command.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
     };
-    let has = |python: &Path| quiet(Command::new(python).args(["-c", "import moto.server, boto3, pyarrow"]));
+    let has = |python: &Path| quiet(Command::new(python).args(["-c", &format!("import {modules}")]));
     let named = std::env::var_os("THALWEG_PYTHON").map(PathBuf::from);
     if let Some(python) = named.into_iter().chain([PathBuf::from("python3")]).find(|python| has(python)) {
         return Some(python);
     }
-    let venv = std::env::temp_dir().join("thalweg-test-moto");
+    let venv = std::env::temp_dir().join(name);
     let python = venv.join("bin/python");
     if !has(&python) {
         let _ = quiet(Command::new("python3").args(["-m", "venv"]).arg(&venv))
-            && quiet(Command::new(&python).args([
-                "-m",
-                "pip",
-                "install",
-                "-q",
-                "moto[server,s3]",
-                "pyarrow",
-            ]));
+            && quiet(Command::new(&python).args(["-m", "pip", "install", "-q"]).args(packages));
     }
     has(&python).then_some(python)
 }
 
 #[test]
 fn a_store_of_others_takes_and_gives_the_same() {
-    let Some(python) = python_with_moto() else {
+    let packages = ["moto[server,s3]", "pyarrow"];
+    let Some(python) = python_with("thalweg-test-moto", "moto.server, boto3, pyarrow", &packages) else {
         return thalweg_testdata::skipped(
             "an archive in moto: no Python with moto and pyarrow (THALWEG_PYTHON)",
         );

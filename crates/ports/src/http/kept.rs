@@ -27,6 +27,7 @@ const PIECE_BYTES: usize = 256 << 10;
 pub(crate) enum Body<'a> {
     Nothing,
     File(&'a File, u64),
+    Bytes(&'a [u8]),
 }
 
 /// A request; the header has the host's line.
@@ -133,11 +134,15 @@ fn send(stream: &mut Stream, asked: &Asked<'_>, goes_on: &dyn Fn() -> bool) -> i
     let length = match body {
         Body::Nothing => 0,
         Body::File(_, length) => *length,
+        Body::Bytes(bytes) => bytes.len() as u64,
     };
     let head = format!(
         "{method} {path} HTTP/1.1\r\nUser-Agent: thalweg\r\n{header}Content-Length: {length}\r\n\r\n"
     );
     stream.write_all(head.as_bytes())?;
+    if let Body::Bytes(bytes) = body {
+        stream.write_all(bytes)?;
+    }
     if let Body::File(file, length) = body {
         let mut piece = vec![0; PIECE_BYTES];
         let mut at = 0;

@@ -2,10 +2,6 @@
 
 #![allow(clippy::unwrap_used)] // a helper that fails fails the test
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::ops::Range;
-
 use parking_lot::Mutex;
 
 use super::*;
@@ -14,107 +10,11 @@ use crate::filter::Filter;
 use crate::notify::Notify;
 use crate::query::{Metric, Query, top};
 use crate::rollup::{Level, Needs, RollupRetention, Step};
+use crate::testing::memory::{Failure, Memory};
 use crate::testing::{self, Chance, START_NS};
 use crate::upkeep::Retention;
 use crate::writer::{Writer, WriterOptions};
 use thalweg_flow::FlowRecord;
-
-/// How a store fails to take an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Failure {
-    Refused,
-    /// It has the object, and nobody hears of it.
-    Unheard,
-}
-
-/// Objects in memory.
-#[derive(Default)]
-struct Memory {
-    objects: Mutex<BTreeMap<String, Vec<u8>>>,
-    /// The next ones fail like this.
-    failures: Mutex<Vec<Failure>>,
-    /// Bytes that were read.
-    read: Mutex<u64>,
-    /// What happens before the next lists, the last first.
-    meanwhile: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
-    /// Objects that are as old as their hours; others were written after them all.
-    old: Mutex<BTreeSet<String>>,
-    /// Of its name.
-    number: usize,
-}
-
-/// Names of some.
-const NAMES: [&str; 2] = ["s3://memory/a", "s3://memory/b"];
-
-impl fmt::Debug for Memory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Memory")
-    }
-}
-
-impl ObjectStore for Memory {
-    fn name(&self) -> &str {
-        NAMES[self.number]
-    }
-
-    fn server(&self) -> &str {
-        "memory"
-    }
-
-    fn list(&self, under: &str, is_deep: bool, _: &dyn Fn() -> bool) -> io::Result<Objects> {
-        let happens = self.meanwhile.lock().pop();
-        happens.into_iter().for_each(|happens| happens());
-        let mut found = Objects::default();
-        for (key, bytes) in self.objects.lock().iter().filter(|(key, _)| key.starts_with(under)) {
-            match key[under.len()..].find('/').filter(|_| !is_deep) {
-                None => found.objects.push((key.clone(), bytes.len() as u64)),
-                Some(end) => found.folders.push(key[..=under.len() + end].to_owned()),
-            }
-        }
-        found.folders.dedup();
-        Ok(found)
-    }
-
-    fn written_before(
-        &self,
-        under: &str,
-        _: u64,
-        goes_on: &dyn Fn() -> bool,
-    ) -> io::Result<Vec<(String, u64)>> {
-        let mut found = self.list(under, true, goes_on)?.objects;
-        found.retain(|(key, _)| self.old.lock().contains(key));
-        Ok(found)
-    }
-
-    fn remove(&self, key: &str, _: &dyn Fn() -> bool) -> io::Result<()> {
-        if self.failures.lock().pop().is_some() {
-            return Err(io::Error::other("the test refuses"));
-        }
-        self.objects.lock().remove(key);
-        Ok(())
-    }
-
-    fn read(&self, key: &str, range: Range<u64>) -> io::Result<Vec<u8>> {
-        *self.read.lock() += range.end - range.start;
-        let objects = self.objects.lock();
-        let bytes = objects.get(key).ok_or(io::ErrorKind::NotFound)?;
-        Ok(bytes[range.start as usize..range.end as usize].to_vec())
-    }
-
-    fn put_new(&self, key: &str, path: &Path, _: &dyn Fn() -> bool) -> io::Result<()> {
-        let failure = self.failures.lock().pop();
-        if failure == Some(Failure::Refused) {
-            return Err(io::Error::other("the test refuses"));
-        }
-        let content = fs::read(path)?;
-        let mut objects = self.objects.lock();
-        if objects.get(key).is_some_and(|there| *there != content) {
-            return Err(io::ErrorKind::AlreadyExists.into());
-        }
-        objects.insert(key.to_owned(), content);
-        if failure.is_some() { Err(io::Error::other("the test hears nothing")) } else { Ok(()) }
-    }
-}
 
 const LATER_NS: u64 = START_NS + 50 * HOUR_NS;
 

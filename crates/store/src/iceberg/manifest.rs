@@ -1,7 +1,7 @@
 //! Manifests and lists of them: what files a table has, and what is known of each.
 //!
-//! Iceberg's specification, "Manifests" and "Manifest Lists" of version 2. A manifest has the files of one hour of
-//! one writer; its name says which. Fields that may be left out are: NaN counts, equality and sort order ids, keys.
+//! Iceberg's specification, "Manifests" and "Manifest Lists" of version 2. A manifest has the files of one hour, or of one
+//! day, of one writer; its name says which. Fields that may be left out are: NaN counts, equality and sort order ids, keys.
 
 use std::sync::LazyLock;
 
@@ -60,18 +60,21 @@ pub(super) struct Manifest {
     /// Added, existing, deleted.
     pub(super) files: [i64; 3],
     pub(super) records: [i64; 3],
-    pub(super) hour: i64,
+    /// The first and the last.
+    pub(super) hours: [i64; 2],
 }
 
 impl Manifest {
     /// Of a manifest that the snapshot of this number has made.
-    pub(super) fn of(path: &str, entries: &[Entry], length: i64, commit: i64, hour: i64) -> Self {
+    pub(super) fn of(path: &str, entries: &[Entry], length: i64, commit: i64) -> Self {
         let live = entries.iter().filter(|entry| entry.status != Status::Deleted);
         let sequence_min = live.map(|entry| entry.sequence).min().unwrap_or(commit);
         let sums = [Status::Added, Status::Existing, Status::Deleted].map(|status| {
             let those = entries.iter().filter(|entry| entry.status == status);
             those.fold((0, 0), |(files, records), entry| (files + 1, records + entry.file.records))
         });
+        let hours = || entries.iter().map(|entry| entry.file.hour);
+        let hours = [hours().min().unwrap_or(0), hours().max().unwrap_or(0)];
         let (files, records) = (sums.map(|(files, _)| files), sums.map(|(_, records)| records));
         Self {
             path: path.to_owned(),
@@ -81,7 +84,7 @@ impl Manifest {
             snapshot: commit,
             files,
             records,
-            hour,
+            hours,
         }
     }
 }
@@ -192,13 +195,14 @@ pub(super) fn write_list(manifests: &[Manifest], header: &[(&str, String)]) -> V
         // The partition spec, of which there is one, and the kind of content: data.
         let numbers = [manifest.length, 0, 0, manifest.sequence, manifest.sequence_min, manifest.snapshot];
         numbers.into_iter().chain(manifest.files).chain(manifest.records).for_each(|value| out.number(value));
-        let bound = hour_bytes(manifest.hour);
+        let bounds = manifest.hours.map(hour_bytes);
         out.optional(Some(()), |out, ()| {
             out.list(&[()], |out, ()| {
                 out.boolean(false);
                 out.optional(Some(false), Encoder::boolean);
-                out.optional(Some(bound), |out, bound| out.bytes(&bound));
-                out.optional(Some(bound), |out, bound| out.bytes(&bound));
+                bounds
+                    .into_iter()
+                    .for_each(|bound| out.optional(Some(bound), |out, bound| out.bytes(&bound)));
             });
         });
     })
@@ -217,13 +221,15 @@ pub(super) fn read_list(bytes: &[u8]) -> Result<Vec<Manifest>, Fault> {
             from.list(|from| {
                 from.boolean()?;
                 from.optional(Decoder::boolean)?;
-                let bound = from.optional(Decoder::bytes)?.and_then(|bytes| bytes.try_into().ok());
-                from.optional(Decoder::bytes)?;
-                Ok(i64::from(i32::from_le_bytes(bound.ok_or("a manifest without an hour")?)))
+                let mut bound = || -> Result<i64, Fault> {
+                    let bytes = from.optional(Decoder::bytes)?.and_then(|bytes| bytes.try_into().ok());
+                    Ok(i64::from(i32::from_le_bytes(bytes.ok_or("a manifest without an hour")?)))
+                };
+                Ok([bound()?, bound()?])
             })
         })?;
-        let hour = *hours.unwrap_or_default().first().ok_or("a manifest without an hour")?;
-        Ok(Manifest { path, length, sequence, sequence_min, snapshot, files, records: [a, b, c], hour })
+        let hours = *hours.unwrap_or_default().first().ok_or("a manifest without an hour")?;
+        Ok(Manifest { path, length, sequence, sequence_min, snapshot, files, records: [a, b, c], hours })
     })
 }
 

@@ -3,9 +3,12 @@
 
 use std::process::{Command, Stdio};
 
+use serde_json::{Map, Value};
 use thalweg_flow::FlowRecord;
 use thalweg_text::calendar::HOUR_NS;
 
+use super::manifest::{DataFile, Entry, Status};
+use super::metadata::Snapshot;
 use super::*;
 use crate::block::Block;
 use crate::file::FileWriter;
@@ -45,15 +48,16 @@ fn look(root: &Path) -> Seen {
     let mut files = BTreeMap::new();
     for snapshot in document["snapshots"].as_array().unwrap() {
         files.clear();
-        let list = read_list(snapshot["manifest-list"].as_str().unwrap()).unwrap();
+        let place = Folder::of(root).unwrap();
+        let list = place.manifests(snapshot["manifest-list"].as_str().unwrap()).unwrap();
         for manifest in list {
             assert_eq!(fs::metadata(&manifest.path).unwrap().len() as i64, manifest.length);
-            let live = entries(&manifest).unwrap();
+            let live = place.entries(&manifest).unwrap();
             assert_eq!(live.len() as i64, manifest.files[0] + manifest.files[1]);
             for entry in live {
                 let path = PathBuf::from(&entry.file.path);
                 assert_eq!(fs::metadata(&path).unwrap().len() as i64, entry.file.bytes, "{path:?}");
-                assert_eq!(manifest.hour, entry.file.hour);
+                assert_eq!(manifest.hours, [entry.file.hour; 2]);
                 assert!(files.insert(path, entry).is_none(), "a file twice");
             }
         }
@@ -227,7 +231,9 @@ fn a_commit_that_stops_at_any_step_leaves_the_table_before_it() {
 }
 
 fn newest(metadata: &Path) -> (PathBuf, u64) {
-    let version = Base::load(metadata, "").unwrap().version;
+    let version =
+        dataset::folder(metadata).unwrap().iter().filter_map(|path| version_of(name_of(path))).max();
+    let version = version.unwrap();
     (metadata.join(format!("v{version}{METADATA}")), version)
 }
 

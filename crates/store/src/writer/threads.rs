@@ -1,4 +1,5 @@
-//! The writer's threads: one writes pending records to disk, another joins and removes files, and a third archives them.
+//! The writer's threads: one writes pending records to disk, another joins and removes files. A third archives them
+//! (`archiving`).
 
 use parking_lot::MutexGuard;
 use std::collections::BTreeMap;
@@ -11,13 +12,11 @@ use thalweg_flow::FlowRecord;
 
 use super::lock::Lock;
 use super::{Shared, State, owner};
-use crate::archive::expiry;
 use crate::block::Block;
 use crate::dataset::{self, Temporary};
-use crate::error::{StoreError, megabytes};
+use crate::error::StoreError;
 use crate::file::{FileWriter, ROW_GROUP_ROWS};
 use crate::iceberg::Table;
-use crate::object::ObjectStore;
 use crate::space;
 use crate::upkeep::{Changes, Upkeep, recover};
 use thalweg_text::calendar::HOUR_NS;
@@ -290,129 +289,6 @@ impl Shared {
         }
     }
 
-    /// The body of the archiving thread, which may wait for a store for long. After a failure it tries again at growing
-    /// intervals, the longest of which is that of upkeep.
-    pub(super) fn archive(&self) {
-        let longest = Duration::from_secs(self.options.upkeep_interval_s);
-        let first = (*self.options.retry.start()).min(longest);
-        let mut retry = first;
-        loop {
-            let result = self.archive_once();
-            let pause = if result.is_ok() { longest } else { retry };
-            retry = if result.is_ok() { first } else { (retry * 2).min(longest) };
-            let until = Instant::now() + pause;
-            let mut state = self.state();
-            while !state.closing && Instant::now() < until {
-                self.work.wait_until(&mut state, until);
-            }
-            if state.closing {
-                return;
-            }
-        }
-    }
-
-    /// Archives complete hours, of writers that have ended properly too, and removes old ones there.
-    pub(super) fn archive_once(&self) -> Result<Upkeep, StoreError> {
-        let mut done = Upkeep::default();
-        let Some(store) = &self.options.archive else { return Ok(done) };
-        let now_ns = (self.options.now_ns)();
-        let archived = self.changes.archive(store.as_ref(), now_ns, &mut done);
-        let archived = archived.and_then(|()| self.archive_of_others(store.as_ref(), now_ns, &mut done));
-        let mut expired = Ok(());
-        if let Some(age_s) = self.options.retention.archive_age_max_s {
-            let before_ns = expiry::before_ns(now_ns, age_s);
-            let goes_on = || !self.changes.is_ending();
-            let may = |part: &str| self.may_expire(part);
-            expired = expiry::expire(store.as_ref(), before_ns, &may, &goes_on, &mut done);
-            // Who ends has not failed.
-            expired = expired.or_else(|error| if goes_on() { Err(error) } else { Ok(()) });
-        }
-        self.state().status.upkeep.add(&done);
-        self.note_archived(store.name(), archived.as_ref().err());
-        if done.objects_expired > 0 {
-            let (name, count, size) =
-                (store.name(), done.objects_expired, megabytes(done.object_bytes_expired));
-            self.options.notify.info(&format!("{name}: {count} files ({size}) were removed, by their age"));
-        }
-        if let Err(error) = &expired {
-            self.note_upkeep_failure(error);
-        }
-        archived.and(expired).map(|()| done)
-    }
-
-    fn archive_of_others(
-        &self,
-        store: &dyn ObjectStore,
-        now_ns: u64,
-        done: &mut Upkeep,
-    ) -> Result<(), StoreError> {
-        for part in dataset::parts(dataset::home(self.root()))? {
-            if part == self.root() {
-                continue;
-            }
-            let mut lock = match Lock::take(&part) {
-                Err(StoreError::Busy { .. }) => continue,
-                Ok((_, left)) if !left.is_empty() => continue,
-                taken => taken?.0,
-            };
-            let table = Table::new(&part, self.options.iceberg, self.options.now_ns);
-            let (_, next_id) = recover(&part)?;
-            let archived = self.changes_of(&part, next_id, table).archive(store, now_ns, done);
-            lock.release(true)?;
-            archived?;
-        }
-        Ok(())
-    }
-
-    /// Whether old objects of this writer's folder are removed by this one: unless another program writes there, which does
-    /// as it was told.
-    fn may_expire(&self, part: &str) -> Result<bool, StoreError> {
-        let home = dataset::home(self.root());
-        let number = part.strip_prefix(dataset::PART);
-        if number.is_some_and(|number| number.parse::<u64>().is_err()) {
-            return Ok(false);
-        }
-        let folder = if part.is_empty() { home.to_path_buf() } else { home.join(part) };
-        if folder == self.root() || !folder.is_dir() {
-            return Ok(true);
-        }
-        match Lock::take(&folder) {
-            Err(StoreError::Busy { .. }) => Ok(false),
-            taken => taken?.0.release(false).map(|()| true),
-        }
-    }
-
-    fn note_archived(&self, name: &str, error: Option<&StoreError>) {
-        self.tell_damaged();
-        let mut state = self.state();
-        state.status.archive_error = error.map(StoreError::to_string);
-        let root = self.changes.root.display();
-        let now = Instant::now();
-        match error {
-            Some(error) => {
-                state.status.archive_errors += 1;
-                let tells = state.archive_trouble.note(now);
-                drop(state);
-                if tells {
-                    let said = format!(
-                        "not everything is archived: {error}; files stay in {root}, and it is tried again"
-                    );
-                    self.options.notify.warn(&said);
-                }
-            }
-            None => {
-                let lasted = state.archive_trouble.end(now);
-                drop(state);
-                if let Some(lasted) = lasted {
-                    let lasted = lasted.as_secs();
-                    self.options
-                        .notify
-                        .info(&format!("{root} is archived to {name} again, after {lasted} s"));
-                }
-            }
-        }
-    }
-
     /// Applies retention and, if requested, joins small files.
     fn do_upkeep(&self, joins: bool) {
         self.apply_retention();
@@ -433,7 +309,7 @@ impl Shared {
     }
 
     /// For the folder of a writer that has ended.
-    fn changes_of(&self, part: &Path, next_id: u64, table: Table) -> Changes {
+    pub(super) fn changes_of(&self, part: &Path, next_id: u64, table: Table) -> Changes {
         let own = &self.changes;
         let (ending, damaged, archives) =
             (Arc::clone(&own.ending), Arc::clone(&own.damaged), self.options.archive.is_some());
@@ -477,7 +353,7 @@ impl Shared {
     }
 
     /// Tells of marks that were found damaged since.
-    fn tell_damaged(&self) {
+    pub(super) fn tell_damaged(&self) {
         let damaged = self.changes.damaged.lock().named.clone();
         let mut state = self.state();
         let told = state.damaged_told;

@@ -1,5 +1,7 @@
 //! What becomes of a dataset: arguments of all commands that write one.
 
+use std::io::Write;
+
 use clap::Args;
 use thalweg_config::quantity;
 use thalweg_ports::s3::S3Address;
@@ -23,7 +25,8 @@ pub(crate) struct KeepArgs {
     /// Sum records by hours, and keep the sums for this long: 730d
     #[arg(long, value_name = "TIME", value_parser = seconds, help_heading = "Retention")]
     keep_hours: Option<u64>,
-    /// Keep the dataset as a table of Apache Iceberg, too; one that is there is always kept
+    /// Keep the dataset as a table of Apache Iceberg, too, and with --archive the bucket as another one; one that is there is
+    /// always kept
     #[arg(long)]
     pub(crate) iceberg: bool,
     /// Send complete hours to a bucket of S3, s3://BUCKET/PREFIX; --keep then removes only what is there. Behind a `?`:
@@ -40,6 +43,14 @@ impl KeepArgs {
     pub(crate) fn need_a_dataset(&self) -> bool {
         let keeps_sums = self.keep_minutes.is_some() || self.keep_hours.is_some();
         self.may_remove() || keeps_sums || self.iceberg || self.archive.is_some()
+    }
+
+    /// Tells of a time that defeats another one, as `thalweg check` does of keys. Said once, when the command begins.
+    pub(crate) fn tell(&self) {
+        if self.archive_keep.zip(self.keep).is_some_and(|(archive_s, here_s)| archive_s < here_s) {
+            let what = "--archive-keep removes records from the bucket before --keep removes them here: give it a longer time";
+            let _ = writeln!(std::io::stderr(), "warning: {what}");
+        }
     }
 
     fn may_remove(&self) -> bool {

@@ -1,0 +1,201 @@
+//! The thread that archives complete hours, keeps the archive's table, and removes old hours there.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::Shared;
+use super::lock::Lock;
+use crate::archive::{Within, expiry};
+use crate::dataset::{self, name_of};
+use crate::error::{StoreError, megabytes};
+use crate::iceberg::Table;
+use crate::iceberg::archived::ArchivedTable;
+use crate::upkeep::{Upkeep, recover};
+
+/// A round of the thread.
+struct Round<'a> {
+    within: Within<'a>,
+    now_ns: u64,
+    table: &'a mut ArchivedTable,
+    done: Upkeep,
+    /// Why the table lacks something.
+    behind: Option<StoreError>,
+}
+
+impl Round<'_> {
+    /// Brings the table up to date with the objects of a writer's folder.
+    fn commit(&mut self, part: &str) {
+        if let Err(error) = self.table.commit(self.within, part, &[]) {
+            self.behind.get_or_insert(error);
+        }
+    }
+}
+
+impl Shared {
+    /// The body of the archiving thread, which may wait for a store for long. After a failure it tries again at growing
+    /// intervals, the longest of which is that of upkeep.
+    pub(super) fn archive(&self) {
+        let longest = Duration::from_secs(self.options.upkeep_interval_s);
+        let first = (*self.options.retry.start()).min(longest);
+        let mut retry = first;
+        loop {
+            let result = self.archive_once();
+            let pause = if result.is_ok() { longest } else { retry };
+            retry = if result.is_ok() { first } else { (retry * 2).min(longest) };
+            let until = Instant::now() + pause;
+            let mut state = self.state();
+            while !state.closing && Instant::now() < until {
+                self.work.wait_until(&mut state, until);
+            }
+            if state.closing {
+                return;
+            }
+        }
+    }
+
+    /// Archives complete hours, of writers that have ended properly too, and removes old ones there.
+    pub(super) fn archive_once(&self) -> Result<Upkeep, StoreError> {
+        let Some(store) = &self.options.archive else { return Ok(Upkeep::default()) };
+        let goes_on = || !self.changes.is_ending();
+        let within = Within { store, goes_on: &goes_on };
+        let mut table = self.archived.lock();
+        let now_ns = (self.options.now_ns)();
+        let mut round = Round { within, now_ns, table: &mut table, done: Upkeep::default(), behind: None };
+        let archived = self.archive_own(&mut round).and_then(|()| self.archive_of_others(&mut round));
+        let expired = self.expire(&mut round);
+        let Round { done, behind, .. } = round;
+        // Who ends has not failed.
+        let expired = behind.map_or(Ok(()), Err).and(expired);
+        let expired = expired.or_else(|error| if goes_on() { Err(error) } else { Ok(()) });
+        self.state().status.upkeep.add(&done);
+        self.note_archived(store.name(), archived.as_ref().err());
+        if done.objects_expired > 0 {
+            let (name, count, size) =
+                (store.name(), done.objects_expired, megabytes(done.object_bytes_expired));
+            self.options.notify.info(&format!("{name}: {count} files ({size}) were removed, by their age"));
+        }
+        if let Err(error) = &expired {
+            self.note_upkeep_failure(error);
+        }
+        archived.and(expired).map(|()| done)
+    }
+
+    fn archive_own(&self, round: &mut Round<'_>) -> Result<(), StoreError> {
+        let (part, mut days) = (self.part_of(self.root()), BTreeSet::new());
+        let store = round.within.store.as_ref();
+        let archived = self.changes.archive(store, round.now_ns, &mut round.done, &mut days);
+        round.table.note(part, days);
+        round.commit(part);
+        archived
+    }
+
+    fn archive_of_others(&self, round: &mut Round<'_>) -> Result<(), StoreError> {
+        for folder in dataset::parts(dataset::home(self.root()))? {
+            if folder == self.root() {
+                continue;
+            }
+            let part = self.part_of(&folder);
+            let mut lock = match Lock::take(&folder) {
+                Err(StoreError::Busy { .. }) => {
+                    round.table.forget(part);
+                    continue;
+                }
+                Ok((_, left)) if !left.is_empty() => continue,
+                taken => taken?.0,
+            };
+            let table = Table::new(&folder, self.options.iceberg, self.options.now_ns);
+            let (_, next_id) = recover(&folder)?;
+            let (changes, mut days) = (self.changes_of(&folder, next_id, table), BTreeSet::new());
+            let store = round.within.store.as_ref();
+            let archived = changes.archive(store, round.now_ns, &mut round.done, &mut days);
+            round.table.note(part, days);
+            round.commit(part);
+            lock.release(true)?;
+            archived?;
+        }
+        Ok(())
+    }
+
+    /// The name of a writer's folder in the archive: empty for the dataset's own.
+    fn part_of<'a>(&self, folder: &'a Path) -> &'a str {
+        if folder == dataset::home(self.root()) { "" } else { name_of(folder) }
+    }
+
+    /// Removes hours in the archive that are too old, of writers' folders where no other program writes: that one does as it
+    /// was told. The table lets go of objects before they are removed.
+    fn expire(&self, round: &mut Round<'_>) -> Result<(), StoreError> {
+        let Some(age_s) = self.options.retention.archive_age_max_s else { return Ok(()) };
+        let before_ns = expiry::before_ns(round.now_ns, age_s);
+        for (part, days) in expiry::old_days(round.within, before_ns)? {
+            let Some(lock) = self.hold(&part)? else { continue };
+            let expired = expiry::old_objects(round.within, before_ns, &days).and_then(|old| {
+                let going: Vec<String> = old.iter().map(|(key, _)| key.clone()).collect();
+                if !going.is_empty() {
+                    round.table.commit(round.within, &part, &going)?;
+                }
+                expiry::remove(round.within, &old, &mut round.done)
+            });
+            if let Held::Lock(mut lock) = lock {
+                lock.release(false)?;
+            }
+            expired?;
+        }
+        Ok(())
+    }
+
+    /// The right to remove objects of a writer's folder; `None` if another program has it.
+    fn hold(&self, part: &str) -> Result<Option<Held>, StoreError> {
+        let home = dataset::home(self.root());
+        let number = part.strip_prefix(dataset::PART);
+        if number.is_some_and(|number| number.parse::<u64>().is_err()) {
+            return Ok(None);
+        }
+        let folder = if part.is_empty() { home.to_path_buf() } else { home.join(part) };
+        if folder == self.root() || !folder.is_dir() {
+            return Ok(Some(Held::Free));
+        }
+        match Lock::take(&folder) {
+            Err(StoreError::Busy { .. }) => Ok(None),
+            taken => Ok(Some(Held::Lock(taken?.0))),
+        }
+    }
+
+    fn note_archived(&self, name: &str, error: Option<&StoreError>) {
+        self.tell_damaged();
+        let mut state = self.state();
+        state.status.archive_error = error.map(StoreError::to_string);
+        let root = self.changes.root.display();
+        let now = Instant::now();
+        match error {
+            Some(error) => {
+                state.status.archive_errors += 1;
+                let tells = state.archive_trouble.note(now);
+                drop(state);
+                if tells {
+                    let said = format!(
+                        "not everything is archived: {error}; files stay in {root}, and it is tried again"
+                    );
+                    self.options.notify.warn(&said);
+                }
+            }
+            None => {
+                let lasted = state.archive_trouble.end(now);
+                drop(state);
+                if let Some(lasted) = lasted {
+                    let lasted = lasted.as_secs();
+                    self.options
+                        .notify
+                        .info(&format!("{root} is archived to {name} again, after {lasted} s"));
+                }
+            }
+        }
+    }
+}
+
+/// The right to remove a folder's objects.
+enum Held {
+    /// Nobody else has it: the folder is this writer's, or is no more.
+    Free,
+    Lock(Lock),
+}
