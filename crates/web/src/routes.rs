@@ -113,7 +113,7 @@ const fn free(method: Method, path: &'static str, params: &'static [Param], own:
 
 const NONE: &[Param] = &[];
 const SESSIONS: &[Param] =
-    &[text("inside"), text("public"), number("port"), text("protocol"), number("limit")];
+    &[text("inside"), text("vrf"), text("public"), number("port"), text("protocol"), number("limit")];
 const STATES: &[Param] = &[
     text("source"),
     number("source_port"),
