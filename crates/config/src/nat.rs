@@ -359,7 +359,10 @@ pub(crate) struct Publics<'p> {
 impl Publics<'_> {
     /// All addresses, each with the place of its outside port, in the order in which they are counted.
     fn all(&self) -> impl Iterator<Item = (usize, Ipv4Addr)> + '_ {
-        self.pools.iter().enumerate().flat_map(|(place, pool)| pool.iter().map(move |address| (place, *address)))
+        self.pools
+            .iter()
+            .enumerate()
+            .flat_map(|(place, pool)| pool.iter().map(move |address| (place, *address)))
     }
 
     /// The VRF of an outside port.
@@ -406,19 +409,17 @@ fn check_deterministic(reader: &mut Reader, ports: &Ports, inside: &[PortIndex],
     let first = vrfs.next();
     if let Some(other) = vrfs.find(|vrf| Some(*vrf) != first) {
         let names = [first.unwrap_or_default(), other].map(|vrf| ports.vrfs.name(vrf));
-        let message =
-            format!("deterministic blocks for hosts of the VRFs {}: two hosts would share one", names.join(" and "));
+        let message = format!(
+            "deterministic blocks for hosts of the VRFs {}: two hosts would share one",
+            names.join(" and ")
+        );
         reader.error(ErrorKind::Conflict, span, message, "inside ports of one VRF, or dynamic blocks");
     }
 }
 
 /// Networks that packets from inside reach untranslated, by VRF: those whose every path leads to an inside port there.
 /// Sorted, and none contains another.
-fn inside_networks(
-    inside: &[PortIndex],
-    ports: &Ports,
-    routing: &RoutingConfig,
-) -> Vec<(VrfIndex, Ipv4Net)> {
+fn inside_networks(inside: &[PortIndex], ports: &Ports, routing: &RoutingConfig) -> Vec<(VrfIndex, Ipv4Net)> {
     let of_vrf = |vrf| inside.iter().copied().filter(|port| ports.vrf_of(*port) == vrf).collect::<Vec<_>>();
     let each = routing.tables().map(|(vrf, routes, _)| (vrf, routes, of_vrf(vrf)));
     let nets = each.flat_map(|(vrf, routes, inside)| {
@@ -675,7 +676,8 @@ fn read_forward_address(
         return found.map(|(index, (place, _))| (*index, *place));
     };
     let address = FORWARD_ADDRESS.value(reader, &item)?;
-    let mut found: Vec<_> = all.iter().filter(|(_, (at, known))| *known == address && is_there(*at)).collect();
+    let mut found: Vec<_> =
+        all.iter().filter(|(_, (at, known))| *known == address && is_there(*at)).collect();
     if found.len() > 1 {
         found.retain(|(_, (place, _))| Some(publics.vrf_of(ports, *place)) == vrf);
     }

@@ -176,8 +176,7 @@ fn fits(
     for (other, first) in pairs {
         let vrf_of = |pair: &AddressPair| publics.vrf_of(ports, pair.outside);
         let (is_inside, is_public) = (other.vrf == pair.vrf, vrf_of(other) == vrf_of(pair));
-        let sides =
-            [(is_inside, inside, &other.inside), (is_public, public, &other.public)].into_iter();
+        let sides = [(is_inside, inside, &other.inside), (is_public, public, &other.public)].into_iter();
         let mut twice = sides.filter(|(is_beside, own, other)| *is_beside && overlap(&own.value, other));
         if let Some((_, at, _)) = twice.next() {
             let own = at.value;

@@ -266,9 +266,12 @@ impl<E: Exclusion> NatStage<E> {
             let mut shard = cell.enter();
             pptp::each_call(&mut bytes, end == End::Source, &mut |kind, call| {
                 let new = match end {
-                    End::Source => {
-                        shard.call_out((remote.0, parties.host(inside.0), call), public.0, pptp::may_begin(kind), now_s)
-                    }
+                    End::Source => shard.call_out(
+                        (remote.0, parties.host(inside.0), call),
+                        public.0,
+                        pptp::may_begin(kind),
+                        now_s,
+                    ),
                     End::Destination => shard.call_in((remote.0, public.0, call)),
                 };
                 helped.refused += u64::from(new.is_none());

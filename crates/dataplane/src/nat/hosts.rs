@@ -182,10 +182,14 @@ mod tests {
             hosts.made(&layout, host(7), 6);
         }
         assert_eq!(hosts.admit(&layout, (host(7), 0), 7), Err(HostRefusal::Sessions));
-        let others = (1000..2000).filter(|address| hosts.admit(&layout, (host(*address), 0), 6).is_ok()).count();
+        let others =
+            (1000..2000).filter(|address| hosts.admit(&layout, (host(*address), 0), 6).is_ok()).count();
         assert_eq!(others, 1000, "nobody shares both cells of one address");
         let of_vrf = |vrf| Inside { vrf, ..host(7) };
-        assert!((1..64).all(|vrf| hosts.admit(&layout, (of_vrf(vrf), 0), 6).is_ok()), "nor its address elsewhere");
+        assert!(
+            (1..64).all(|vrf| hosts.admit(&layout, (of_vrf(vrf), 0), 6).is_ok()),
+            "nor its address elsewhere"
+        );
         hosts.ended(&layout, host(7));
         assert_eq!(hosts.admit(&layout, (host(7), 0), 7), Ok(()));
     }

@@ -99,7 +99,8 @@ impl Labeler {
         for port in config.outside_ports() {
             sides[usize::from(port)] = Side::Outside;
         }
-        let others: Box<_> = config.outsides().skip(1).map(|outside| Arc::new(Layout::new(&outside))).collect();
+        let others: Box<_> =
+            config.outsides().skip(1).map(|outside| Arc::new(Layout::new(&outside))).collect();
         let untranslated = Untranslated::new(config);
         let one_to_one = OneToOne::new(config).map(Arc::new);
         Ok(Self {
@@ -356,8 +357,8 @@ impl Labeler {
             Side::Inside => self.owner_inward(packet, ends.1, home, &mut way),
             _ => self.owner(inside.vrf, ends.1),
         };
-        let untranslated = self.untranslated.has_from(inside.vrf, ends.1)
-            || self.untranslated.has_pair(inside, ends.1);
+        let untranslated =
+            self.untranslated.has_from(inside.vrf, ends.1) || self.untranslated.has_pair(inside, ends.1);
         let labels = side.labels(owner.is_some(), untranslated);
         let outside = match labels {
             0 => None,

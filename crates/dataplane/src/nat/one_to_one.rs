@@ -229,9 +229,9 @@ impl Untranslated {
     pub(crate) fn new(config: &NatConfig) -> Self {
         let (of_source, of_any): (Vec<_>, Vec<_>) =
             config.exceptions.iter().partition(|exception| !exception.sources.is_empty());
-        let of_any = of_any.iter().flat_map(|exception| {
-            exception.destinations.iter().map(|net| (exception.vrf.map(small), *net))
-        });
+        let of_any = of_any
+            .iter()
+            .flat_map(|exception| exception.destinations.iter().map(|net| (exception.vrf.map(small), *net)));
         let inside = config.untranslated.iter().map(|(vrf, net)| (Some(small(*vrf)), *net));
         let destinations: Vec<_> = inside.chain(of_any).collect();
         let everywhere = [Ipv4Net::default()];

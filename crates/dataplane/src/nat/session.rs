@@ -30,9 +30,9 @@
 
 use super::config::{Filtering, NatProtocol, NatTimeouts};
 use super::layout::{End, Inside, endpoint_key, vrf_part};
+use crate::vrf::VRFS_MAX;
 use std::hint::select_unpredictable;
 use std::net::{Ipv4Addr, SocketAddrV4};
-use crate::vrf::VRFS_MAX;
 use thalweg_wire::tcp;
 
 /// The state of a session. The order is that of the timeout table.

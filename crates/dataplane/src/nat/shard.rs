@@ -715,12 +715,7 @@ impl NatShard {
 
     /// The replacement for the endpoint in a quote, in its VRF; the port is 0 if the protocol has none. An error from
     /// outside without a session may be about a packet of the router's own.
-    fn replacement(
-        &mut self,
-        end: End,
-        packet: &Packet,
-        quote: &Quote,
-    ) -> Result<(Inside, u16), DropReason> {
+    fn replacement(&mut self, end: End, packet: &Packet, quote: &Quote) -> Result<(Inside, u16), DropReason> {
         let is_inbound = end == End::Destination;
         let nobodys = if is_inbound { DropReason::NatNoMapping } else { DropReason::NatIcmp };
         if quote.transport.is_none() {

@@ -210,7 +210,9 @@ impl<F: FnMut(TemplateField, u128)> Fields<F> {
                 let (code, element, kind) = match quota {
                     Quota::Sessions => (1u32, MAX_SESSION_ENTRIES, 6),
                     Quota::Bindings => (2, MAX_BIB_ENTRIES, 7),
-                    Quota::Subscriber(address, _) => (3, MAX_ENTRIES_PER_USER, 8 + u16::from(address.is_ipv6())),
+                    Quota::Subscriber(address, _) => {
+                        (3, MAX_ENTRIES_PER_USER, 8 + u16::from(address.is_ipv6()))
+                    }
                     Quota::Subscribers => (4, MAX_SUBSCRIBERS, 10),
                     Quota::Fragments => (5, MAX_FRAGMENTS_PENDING_REASSEMBLY, 11),
                 };
@@ -325,7 +327,8 @@ mod tests {
             let mut record = Vec::new();
             let names = template(event).iter().any(|field| field.element == INGRESS_VRFID);
             assert_eq!(names, event.vrf().is_some());
-            let of_kind = if names { number } else { FIRST_TEMPLATE + (number - FIRST_TEMPLATE) % (KINDS / 2) };
+            let of_kind =
+                if names { number } else { FIRST_TEMPLATE + (number - FIRST_TEMPLATE) % (KINDS / 2) };
             assert_eq!(write(event, &mut record), of_kind);
             let bytes: u16 = template(event).iter().map(|field| field.bytes).sum();
             assert_eq!(usize::from(bytes), record.len(), "{event:?}");

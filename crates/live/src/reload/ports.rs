@@ -451,7 +451,8 @@ impl LiveRouter {
             let net = next.checked_sub(1).map(|place| nets[place]);
             net.is_some_and(|(of, net)| of == vrf && net.contains(&host))
         };
-        let vrfs: Vec<u16> = new.inside_ports.iter().map(|port| after.ports[usize::from(*port)].vrf).collect();
+        let vrfs: Vec<u16> =
+            new.inside_ports.iter().map(|port| after.ports[usize::from(*port)].vrf).collect();
         let is_lost = |vrf: u16, host: Ipv4Addr| {
             !vrfs.contains(&vrf) || holds(had, vrf, host) && !holds(has, vrf, host)
         };

@@ -58,14 +58,16 @@ impl NatLog {
                 let session = NatSession { vrf, ..session(created, protocol, inside, public, remote) };
                 NatEvent::Session { time_ns, session }
             }
-            Happening::Session { created, protocol, vrf, inside, public, remote: None } => NatEvent::Binding {
-                time_ns,
-                created,
-                protocol: protocol.number(),
-                vrf: named(vrf),
-                src: (inside.ip(), inside.port()),
-                post_src: (*public.ip(), public.port()),
-            },
+            Happening::Session { created, protocol, vrf, inside, public, remote: None } => {
+                NatEvent::Binding {
+                    time_ns,
+                    created,
+                    protocol: protocol.number(),
+                    vrf: named(vrf),
+                    src: (inside.ip(), inside.port()),
+                    post_src: (*public.ip(), public.port()),
+                }
+            }
             Happening::Block { allocated, vrf, subscriber, public, ports, pool } => {
                 NatEvent::PortBlock { time_ns, allocated, vrf: named(vrf), subscriber, public, ports, pool }
             }

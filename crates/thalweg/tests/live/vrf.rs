@@ -125,9 +125,8 @@ fn a_leak_reaches_what_bgp_learns() {
 #[test]
 fn hosts_with_one_address_share_a_public_one() {
     let Some(site) = site() else { return };
-    let leak = |vrf: &str| {
-        format!("[[vrfs.{vrf}.leaks]]\nfrom = \"main\"\nprefixes = \"198.51.100.0/24\"\n\n")
-    };
+    let leak =
+        |vrf: &str| format!("[[vrfs.{vrf}.leaks]]\nfrom = \"main\"\nprefixes = \"198.51.100.0/24\"\n\n");
     let nat = "[nat]\noutside = \"wan\"\ninside = [\"lan\", \"guest\"]\n\n\
          [[nat.forwards]]\nprotocol = \"tcp\"\nport = 8081\nto = \"10.1.0.2:81\"\nvrf = \"blue\"\n";
     let nat = nat.replace("10.1.0.2", OFFICE.v4);

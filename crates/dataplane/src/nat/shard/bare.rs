@@ -74,7 +74,11 @@ impl NatShard {
         let (at, number) = pptp::call_of(gre)?;
         if end == End::Source {
             let host = self.layout.inside_of(packet, source);
-            return self.help.calls.leave(destination, host, now_s, expires_s).map(|public| self.public(public));
+            return self
+                .help
+                .calls
+                .leave(destination, host, now_s, expires_s)
+                .map(|public| self.public(public));
         }
         let (inside, number) = self.help.calls.enter((source, destination, number), now_s, expires_s)?;
         gre.get_mut(at..at + 2)?.copy_from_slice(&number.to_be_bytes());
@@ -87,13 +91,7 @@ impl NatShard {
     }
 
     /// The public address for a packet from inside.
-    fn bare_out(
-        &mut self,
-        packet: &Packet,
-        l3: &[u8],
-        source: u32,
-        peer: u32,
-    ) -> Result<Inside, DropReason> {
+    fn bare_out(&mut self, packet: &Packet, l3: &[u8], source: u32, peer: u32) -> Result<Inside, DropReason> {
         let (protocol, now_s) = (packet.protocol, self.now_s);
         let inside = self.layout.inside_of(packet, source);
         let expires_s = now_s.saturating_add(self.bare_s);

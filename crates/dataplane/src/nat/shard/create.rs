@@ -67,7 +67,13 @@ impl NatShard {
         }
         self.check_source(packet.port_in, source)?;
         self.note_time(packet.arrival_ns, SessionState::initial(protocol, flags));
-        let at = self.create(protocol, (self.layout.inside_of(packet, source), packet.src_port), sought.hash, flags, None)?;
+        let at = self.create(
+            protocol,
+            (self.layout.inside_of(packet, source), packet.src_port),
+            sought.hash,
+            flags,
+            None,
+        )?;
         self.sessions[at].set_remote(self.filtering, destination, packet.dst_port);
         self.log_created(at);
         self.note(at);

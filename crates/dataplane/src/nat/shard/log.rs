@@ -89,7 +89,13 @@ impl NatShard {
         }
     }
 
-    fn block_event(&self, allocated: bool, subscriber: Inside, address: usize, ports: (u16, u16)) -> Happening {
+    fn block_event(
+        &self,
+        allocated: bool,
+        subscriber: Inside,
+        address: usize,
+        ports: (u16, u16),
+    ) -> Happening {
         let public = self.layout.addresses[address].into();
         let pool = number(self.pools.of_address(address));
         let vrf = subscriber.vrf.into();

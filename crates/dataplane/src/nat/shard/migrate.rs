@@ -122,7 +122,8 @@ impl NatShard {
             };
             session.addresses[0] = number;
         }
-        let placed = if before.layout.vrf == self.layout.vrf { self.place(&session, is_filtered) } else { None };
+        let placed =
+            if before.layout.vrf == self.layout.vrf { self.place(&session, is_filtered) } else { None };
         let placed = placed.filter(|placed| self.place_in_block(placed, now_ns));
         if let Some(placed) = placed {
             self.take_in(placed);

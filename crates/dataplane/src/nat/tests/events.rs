@@ -135,7 +135,8 @@ fn limits_are_told_once_in_a_while() {
         pool: 0,
     };
     assert_eq!(happened(&router), [block(true, host(1, 0), 2048)]);
-    let limit = |limit| Happening::SubscriberLimit { vrf: 0, subscriber: IpAddr::V4(*host(1, 0).ip()), limit };
+    let limit =
+        |limit| Happening::SubscriberLimit { vrf: 0, subscriber: IpAddr::V4(*host(1, 0).ip()), limit };
     for port in 0..100 {
         router.open(Udp, host(1, 5000 + port), remote(1, 80)).unwrap_err();
     }

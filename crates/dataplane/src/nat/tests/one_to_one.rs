@@ -280,7 +280,8 @@ fn an_address_has_one_translation() {
         change(&mut config);
         config.validate()
     };
-    let pair = |inside, public, outside| AddressPair { vrf: 0, inside: net(inside), public: net(public), outside };
+    let pair =
+        |inside, public, outside| AddressPair { vrf: 0, inside: net(inside), public: net(public), outside };
     assert_eq!(with(&|_| ()), Ok(()));
     let add = |pair: AddressPair| with(&|config| config.one_to_one.push(pair));
     assert_eq!(

@@ -4,9 +4,7 @@
 
 use super::*;
 use crate::nat::testing::{echo, icmp, ipv4};
-use crate::nat::{
-    AddressPair, HostLimits, NatCounters, NatException, NatGroup, OtherOutside, PortForward,
-};
+use crate::nat::{AddressPair, HostLimits, NatCounters, NatException, NatGroup, OtherOutside, PortForward};
 use crate::vrf::table_of;
 use proptest::prelude::*;
 use thalweg_base::NO_SHARD;
