@@ -129,6 +129,7 @@ fuzz_target!(|input: &[u8]| {
         public_address: 1,
         public_port: 53,
         inside_address: [192, 168, 0, 1].into(),
+        vrf: 0,
         inside_port: 5353,
         count: 1,
     }];

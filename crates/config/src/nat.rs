@@ -20,7 +20,7 @@ use crate::nat_subscribers::{self, SUBSCRIBERS};
 use crate::ports::Ports;
 use crate::reader::{At, Item, Reader};
 use crate::section::Section;
-use crate::types::{MAIN_VRF, MTU_DEFAULT, PortIndex, RouteTarget, RoutingConfig};
+use crate::types::{MTU_DEFAULT, PortIndex, RouteTarget, RoutingConfig, TargetIndex, VrfIndex};
 use crate::values::{self, ports_text};
 
 pub(crate) static NAT: Key<Sub> = Key::section("nat", &TABLE)
@@ -144,6 +144,12 @@ table! {
     static FORWARD_ADDRESS: Key<Ipv4Addr> = Key::text("address", "an IPv4 address", values::address_v4)
         .otherwise("the first one")
         .help("public address");
+    static FORWARD_OUTSIDE: Key<()> = Key::raw("outside", "a port")
+        .otherwise("the one that has the address")
+        .help("the outside port, where several have the address, each in its VRF");
+    static FORWARD_VRF: Key<()> = Key::raw("vrf", "a VRF")
+        .otherwise("that of the outside port")
+        .help("the [VRF](vrf.md) of the inside host");
     static FORWARD_TO: Key<SocketAddrV4> = Key::text("to", "an IPv4 address and port", values::socket_v4)
         .required("\"192.168.1.10:80\"")
         .help("inside host and its port, or the first port of a range: `\"192.168.1.10:80\"`");
@@ -172,7 +178,6 @@ pub(crate) fn read(
     let mut section = root.section(reader, &NAT)?;
     let outsides = read_outsides(reader, &mut section, ports);
     let inside = read_inside(reader, &mut section, ports, &outsides);
-    check_vrfs(reader, ports, &outsides, &inside, &section.span.clone());
     let mut pools = read_pools(reader, &mut section, ports, &outsides, &inside);
     let addresses = pools.concat();
     let span = section.span.clone();
@@ -189,7 +194,11 @@ pub(crate) fn read(
             "one outside port, or dynamic blocks",
         );
     }
+    if let Some(BlockAllocation::Deterministic(_)) = allocation {
+        check_deterministic(reader, ports, &inside, &section.span.clone());
+    }
     let mut nat = NatConfig { inside_ports: inside, ..NatConfig::default() };
+    nat.vrfs = vrfs_of(ports, nat.inside_ports.iter().chain(&outsides));
     nat.shards = read_shards(reader, &mut section, &range, subscribers.as_ref());
     nat.sessions_max = read_sessions_max(reader, &mut section, &range.value, addresses.len());
     nat.hosts = read_hosts(reader, &mut section, nat.sessions_max);
@@ -201,7 +210,6 @@ pub(crate) fn read(
     let limits = (nat.hosts, subscribers.as_ref(), nat.nat64.is_some());
     let inside = (&outsides[..], &nat.inside_ports[..]);
     nat.groups = nat_groups::read(reader, &mut section, ports, inside, &mut pools, limits);
-    let addresses = pools.concat();
     section.set(reader, &PORT_SELECTION, &mut nat.port_selection);
     section.set(reader, &FILTERING, &mut nat.filtering);
     section.set(reader, &HAIRPIN, &mut nat.hairpin);
@@ -209,12 +217,12 @@ pub(crate) fn read(
     section.set(reader, &REFUSAL, &mut nat.refusal);
     nat.helpers = section.get(reader, &HELPERS).unwrap_or_default().into_iter().collect();
     read_timeouts(reader, &mut section, &mut nat.timeouts);
-    let forwards = read_forwards(reader, &mut section, ports, &outsides, (&addresses, first));
-    let known = (&outsides[..], &addresses[..]);
-    nat.one_to_one = nat_addresses::read_pairs(reader, &mut section, ports, known, &forwards);
-    nat.exceptions = nat_addresses::read_exceptions(reader, &mut section);
+    let known = Publics { outsides: &outsides, pools: &pools, first };
+    let forwards = read_forwards(reader, &mut section, ports, &known);
+    nat.one_to_one = nat_addresses::read_pairs(reader, &mut section, ports, &known, &forwards);
+    nat.exceptions = nat_addresses::read_exceptions(reader, &mut section, ports);
     let span = section.finish(reader).unwrap_or_default();
-    nat.untranslated = inside_networks(&nat.inside_ports, routing);
+    nat.untranslated = inside_networks(&nat.inside_ports, ports, routing);
     nat.port_range = range.value;
     nat.subscribers = subscribers.map(|subscribers| subscribers.config);
     let mut each = by_outside(&outsides, pools, &forwards).into_iter();
@@ -289,7 +297,7 @@ fn read_pools(
             (*port, &taken),
             inside,
         );
-        taken.extend(pool.iter().copied());
+        taken.extend(pool.iter().map(|address| (ports.vrf_of(*port), *address)));
         pool
     })
     .collect()
@@ -339,25 +347,93 @@ fn read_gateways(
     }
 }
 
-/// A session is known by its inside address, which hosts of two VRFs may have.
-fn check_vrfs(
-    reader: &mut Reader,
-    ports: &Ports,
-    outsides: &[PortIndex],
-    inside: &[PortIndex],
-    span: &Range<usize>,
-) {
-    let Some(port) = inside.iter().chain(outsides).find(|port| ports.vrf_of(**port) != 0) else { return };
-    let vrf = ports.vrfs.name(ports.vrf_of(*port));
-    let message =
-        format!("NAT on port {} of VRF {vrf}: its sessions do not tell VRFs apart", ports.name(*port));
-    let expected = format!("ports with `vrf = \"{MAIN_VRF}\"`");
-    reader.error(ErrorKind::Conflict, span, message, expected);
+/// The public addresses.
+pub(crate) struct Publics<'p> {
+    pub(crate) outsides: &'p [PortIndex],
+    /// By outside port.
+    pub(crate) pools: &'p [Vec<Ipv4Addr>],
+    /// The first address of the first port, unless that waits for one.
+    first: Option<usize>,
 }
 
-/// Networks that packets from inside reach untranslated: those whose every path leads to an inside port.
+impl Publics<'_> {
+    /// All addresses, each with the place of its outside port, in the order in which they are counted.
+    fn all(&self) -> impl Iterator<Item = (usize, Ipv4Addr)> + '_ {
+        self.pools
+            .iter()
+            .enumerate()
+            .flat_map(|(place, pool)| pool.iter().map(move |address| (place, *address)))
+    }
+
+    /// The VRF of an outside port.
+    pub(crate) fn vrf_of(&self, ports: &Ports, place: usize) -> VrfIndex {
+        self.outsides.get(place).map_or(0, |port| ports.vrf_of(*port))
+    }
+
+    /// The public addresses that are in a VRF.
+    pub(crate) fn of_vrf<'s>(
+        &'s self,
+        ports: &'s Ports,
+        vrf: VrfIndex,
+    ) -> impl Iterator<Item = Ipv4Addr> + 's {
+        self.all().filter(move |(place, _)| self.vrf_of(ports, *place) == vrf).map(|(_, address)| address)
+    }
+
+    /// The place of the outside port that an item names.
+    pub(crate) fn outside(&self, reader: &mut Reader, ports: &Ports, item: &Item<'_>) -> Option<usize> {
+        let port = ports.named(reader, item)?;
+        let place = self.outsides.iter().position(|outside| *outside == port);
+        if place.is_none() {
+            let message = format!("`{}` is no outside port", ports.name(port));
+            let expected = one_of(self.outsides.iter().map(|port| ports.name(*port)));
+            reader.error(ErrorKind::UnknownName, &item.span, message, expected);
+        }
+        place
+    }
+}
+
+/// The VRFs of ports, if some of these is not in the main table.
+fn vrfs_of<'p>(ports: &Ports, of_nat: impl Iterator<Item = &'p PortIndex>) -> Vec<VrfIndex> {
+    let mut vrfs = Vec::new();
+    for port in of_nat.filter(|port| ports.vrf_of(**port) != 0) {
+        let place = usize::from(*port);
+        vrfs.resize(vrfs.len().max(place + 1), 0);
+        vrfs[place] = ports.vrf_of(*port);
+    }
+    vrfs
+}
+
+/// The n-th address has the n-th block, which hosts of two VRFs would share.
+fn check_deterministic(reader: &mut Reader, ports: &Ports, inside: &[PortIndex], span: &Range<usize>) {
+    let mut vrfs = inside.iter().map(|port| ports.vrf_of(*port));
+    let first = vrfs.next();
+    if let Some(other) = vrfs.find(|vrf| Some(*vrf) != first) {
+        let names = [first.unwrap_or_default(), other].map(|vrf| ports.vrfs.name(vrf));
+        let message = format!(
+            "deterministic blocks for hosts of the VRFs {}: two hosts would share one",
+            names.join(" and ")
+        );
+        reader.error(ErrorKind::Conflict, span, message, "inside ports of one VRF, or dynamic blocks");
+    }
+}
+
+/// Networks that packets from inside reach untranslated, by VRF: those whose every path leads to an inside port there.
 /// Sorted, and none contains another.
-fn inside_networks(inside: &[PortIndex], routing: &RoutingConfig) -> Vec<Ipv4Net> {
+fn inside_networks(inside: &[PortIndex], ports: &Ports, routing: &RoutingConfig) -> Vec<(VrfIndex, Ipv4Net)> {
+    let of_vrf = |vrf| inside.iter().copied().filter(|port| ports.vrf_of(*port) == vrf).collect::<Vec<_>>();
+    let each = routing.tables().map(|(vrf, routes, _)| (vrf, routes, of_vrf(vrf)));
+    let nets = each.flat_map(|(vrf, routes, inside)| {
+        networks_of(&inside, routes, routing).into_iter().map(move |net| (vrf, net))
+    });
+    nets.collect()
+}
+
+/// Those of one table.
+fn networks_of(
+    inside: &[PortIndex],
+    routes: &[(Ipv4Net, TargetIndex)],
+    routing: &RoutingConfig,
+) -> Vec<Ipv4Net> {
     fn is_inside(target: &RouteTarget, inside: &[PortIndex]) -> bool {
         match target {
             RouteTarget::Forward(hops) => hops.iter().all(|hop| inside.contains(&hop.port)),
@@ -370,7 +446,7 @@ fn inside_networks(inside: &[PortIndex], routing: &RoutingConfig) -> Vec<Ipv4Net
         }
     }
     let targets: Vec<bool> = routing.targets.iter().map(|target| is_inside(target, inside)).collect();
-    let routes = routing.v4.iter().filter(|(_, target)| targets.get(*target as usize) == Some(&true));
+    let routes = routes.iter().filter(|(_, target)| targets.get(*target as usize) == Some(&true));
     Ipv4Net::aggregate(&routes.map(|(net, _)| *net).collect())
 }
 
@@ -484,23 +560,29 @@ fn read_forwards(
     reader: &mut Reader,
     nat: &mut Section<'_>,
     ports: &Ports,
-    outsides: &[PortIndex],
-    (addresses, first): (&[Ipv4Addr], Option<usize>),
+    publics: &Publics<'_>,
 ) -> Vec<PortForward> {
     let mut forwards: Vec<(PortForward, Range<usize>)> = Vec::new();
     for mut section in nat.sections(reader, &FORWARDS) {
         let protocol = section.read(reader, &FORWARD_PROTOCOL).map(|at| at.value);
         let range = section.read(reader, &FORWARD_PORT);
-        let address = match section.take(&FORWARD_ADDRESS) {
-            Some(item) => read_forward_address(reader, &item, addresses),
-            None => first,
+        let outside = section.take(&FORWARD_OUTSIDE);
+        let outside = outside.map(|item| publics.outside(reader, ports, &item));
+        let vrf = section.take(&FORWARD_VRF).map(|item| ports.vrfs.named(reader, &item));
+        let address = section.take(&FORWARD_ADDRESS);
+        // A name that is none was reported.
+        let address = match (outside, vrf) {
+            (Some(None), _) | (_, Some(None)) => None,
+            _ => read_forward_address(reader, address, ports, publics, (outside.flatten(), vrf.flatten())),
         };
         let to = section.read(reader, &FORWARD_TO);
         section.finish(reader);
-        let (Some(protocol), Some(range), Some(public_address), Some(to)) = (protocol, range, address, to)
+        let (Some(protocol), Some(range), Some((public_address, place)), Some(to)) =
+            (protocol, range, address, to)
         else {
             continue;
         };
+        let vrf = vrf.flatten().unwrap_or_else(|| publics.vrf_of(ports, place));
         let count = values::count(&range.value);
         if u32::from(to.value.port()) + count > 65_536 {
             let message = format!("{count} ports from {} on end beyond 65535", to.value.port());
@@ -513,10 +595,11 @@ fn read_forwards(
             public_address,
             public_port: *range.value.start(),
             inside_address: *to.value.ip(),
+            vrf,
             inside_port: to.value.port(),
             count: count as u16,
         };
-        if leads_inside(reader, ports, outsides, addresses, &to)
+        if leads_inside(reader, ports, publics, vrf, &to)
             && is_new(reader, &forwards, &forward, (&range, &to))
         {
             forwards.push((forward, range.span));
@@ -529,18 +612,19 @@ fn read_forwards(
 fn leads_inside(
     reader: &mut Reader,
     ports: &Ports,
-    outsides: &[PortIndex],
-    addresses: &[Ipv4Addr],
+    publics: &Publics<'_>,
+    vrf: VrfIndex,
     to: &At<SocketAddrV4>,
 ) -> bool {
     let inside = IpAddr::V4(*to.value.ip());
-    let leads_out = ports.connected(inside, 0).is_some_and(|port| outsides.contains(&port));
-    let (kind, message) = if !values::is_unicast(inside) || leads_out || addresses.contains(to.value.ip()) {
+    let leads_out = ports.connected(inside, vrf).is_some_and(|port| publics.outsides.contains(&port));
+    let is_public = publics.of_vrf(ports, vrf).any(|address| address == *to.value.ip());
+    let (kind, message) = if !values::is_unicast(inside) || leads_out || is_public {
         (ErrorKind::Conflict, format!("port forward to {inside}, which is not inside"))
-    } else if let Some(port) = ports.owner(inside, 0) {
+    } else if let Some(port) = ports.owner(inside, vrf) {
         let port = ports.name(port);
         (ErrorKind::Conflict, format!("port forward to {inside}, the router's own address on port {port}"))
-    } else if let Some(why) = ports.nobodys(inside, 0) {
+    } else if let Some(why) = ports.nobodys(inside, vrf) {
         (ErrorKind::BadValue, format!("port forward: {why}"))
     } else {
         return true;
@@ -573,13 +657,41 @@ fn is_new(
     true
 }
 
-/// The index of a public address.
-fn read_forward_address(reader: &mut Reader, item: &Item<'_>, addresses: &[Ipv4Addr]) -> Option<usize> {
-    let address = FORWARD_ADDRESS.value(reader, item)?;
-    let place = addresses.iter().position(|known| *known == address);
-    if place.is_none() {
-        let message = format!("{address} is none of the public addresses");
-        reader.error(ErrorKind::UnknownName, &item.span, message, "one of [nat] addresses");
+/// The index of the public address of a forward, and the place of its outside port. Of several ports with the address it
+/// is the one that is named, else the one in the VRF of the inside host.
+fn read_forward_address(
+    reader: &mut Reader,
+    item: Option<Item<'_>>,
+    ports: &Ports,
+    publics: &Publics<'_>,
+    (outside, vrf): (Option<usize>, Option<VrfIndex>),
+) -> Option<(usize, usize)> {
+    let all: Vec<_> = publics.all().enumerate().collect();
+    let is_there = |place: usize| outside.is_none_or(|outside| outside == place);
+    let Some(item) = item else {
+        let found = all.iter().find(|(index, (place, _))| match outside {
+            Some(outside) => outside == *place,
+            None => Some(*index) == publics.first,
+        });
+        return found.map(|(index, (place, _))| (*index, *place));
+    };
+    let address = FORWARD_ADDRESS.value(reader, &item)?;
+    let mut found: Vec<_> =
+        all.iter().filter(|(_, (at, known))| *known == address && is_there(*at)).collect();
+    if found.len() > 1 {
+        found.retain(|(_, (place, _))| Some(publics.vrf_of(ports, *place)) == vrf);
     }
-    place
+    match found[..] {
+        [(index, (place, _))] => Some((*index, *place)),
+        _ if all.iter().any(|(_, (place, known))| *known == address && is_there(*place)) => {
+            let message = format!("{address} is public in several VRFs");
+            reader.error(ErrorKind::Conflict, &item.span, message, "`outside`, the port that is meant");
+            None
+        }
+        _ => {
+            let message = format!("{address} is none of the public addresses");
+            reader.error(ErrorKind::UnknownName, &item.span, message, "one of [nat] addresses");
+            None
+        }
+    }
 }

@@ -34,6 +34,9 @@ table! {
     static OUTSIDE: Key<()> = Key::raw("outside", "a port")
         .otherwise("the first")
         .help("the outside port, where there are several");
+    static VRF: Key<()> = Key::raw("vrf", "a VRF")
+        .otherwise("that of the outside port")
+        .help("the [VRF](vrf.md) of the inside hosts");
     static PORTS_MAX: Key<u32> = Key::number("ports_max", 1..=u16::MAX as u64)
         .otherwise("that of `[nat.subscribers]`")
         .help("limit of public ports of an address, per protocol, with `[nat.subscribers]`");
@@ -73,6 +76,11 @@ pub(crate) fn read(
             }
             place
         });
+        let vrf_of = |place: usize| outsides.get(place).map(|port| ports.vrf_of(*port));
+        let vrf = match section.take(&VRF) {
+            Some(item) => ports.vrfs.named(reader, &item),
+            None => outside.and_then(vrf_of),
+        };
         let addresses = section.require(&ADDRESSES);
         let mut limits = hosts;
         if let Some(subscribers) = subscribers {
@@ -85,10 +93,15 @@ pub(crate) fn read(
         }
         let ports_max = read_ports_max(reader, &mut section, subscribers);
         let span = section.finish(reader).unwrap_or_default();
-        let (Some(name), Some(hosts_of), Some(outside)) = (name, hosts_of, outside) else { continue };
+        let (Some(name), Some(hosts_of), Some(outside), Some(vrf)) = (name, hosts_of, outside, vrf) else {
+            continue;
+        };
         let inside_nets = translated(reader, &hosts_of, nat64);
         let Some(addresses) = addresses else { continue };
-        let taken: Vec<Ipv4Addr> = pools.concat();
+        let each = pools.iter().zip(outsides);
+        let taken: Vec<_> = each
+            .flat_map(|(pool, port)| pool.iter().map(|address| (ports.vrf_of(*port), *address)))
+            .collect();
         let Some(port) = outsides.get(outside) else { continue };
         let own = read_addresses(reader, (span.clone(), Some(addresses)), ports, (*port, &taken), inside);
         if !is_sound(reader, &groups, (&name, &inside_nets), &span) || own.is_empty() {
@@ -105,6 +118,7 @@ pub(crate) fn read(
         groups.push(NatGroup {
             name: name.value,
             inside: inside_nets,
+            vrf,
             addresses,
             outside,
             limits,

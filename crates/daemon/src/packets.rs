@@ -532,15 +532,19 @@ impl PacketSide {
                 emit_all(nat, emit)
             }
             PacketRequest::NatClear(which) => {
-                let cleared = self.nat().and_then(|(nat, now_ns)| nat::clear(&nat, now_ns, which));
+                let (config, found) = (self.config(), self.nat());
+                let vrfs = nat::Vrfs(&config.routing);
+                let cleared = found.and_then(|(nat, now_ns)| nat::clear((&nat, &vrfs), now_ns, which));
                 emit_all(cleared.inspect(|_| self.router.read().end_leases()).map(|cleared| [cleared]), emit)
             }
             PacketRequest::NatSessions(filter) => match self.nat() {
-                Ok((nat, now_ns)) => nat::sessions(&nat, now_ns, filter, emit),
+                Ok((nat, now_ns)) => {
+                    nat::sessions((&nat, &nat::Vrfs(&self.config().routing)), now_ns, filter, emit)
+                }
                 Err(none) => Ok(Err(none)),
             },
             PacketRequest::NatBlocks(filter) => match self.nat() {
-                Ok((nat, _)) => nat::blocks(&nat, filter, emit),
+                Ok((nat, _)) => nat::blocks((&nat, &nat::Vrfs(&self.config().routing)), filter, emit),
                 Err(none) => Ok(Err(none)),
             },
             PacketRequest::FirewallCounters => {

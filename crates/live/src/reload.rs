@@ -38,7 +38,7 @@ use crate::offload::Rules;
 use crate::packets::{NotSwapped, Swapped};
 use crate::router::{LiveRouter, refusal};
 use crate::start::{class_names, translated};
-use ports::{PortDifference, PortsChange};
+use ports::{PortDifference, PortsChange, moves_ports};
 
 /// Prefixes changed per hold of the tables' lock: less than a millisecond.
 const SLICE: usize = 512;
@@ -152,7 +152,12 @@ impl LiveRouter {
             }
         };
         changes.extend(also());
-        let lost = ports.map_or(0, |ports| self.finish_ports(ports, &ways_before, (&before, &config)));
+        let closed = ports.is_some_and(|ports| self.finish_ports(ports, &ways_before, &config));
+        let lost = if closed || moves_ports(&before, &config) {
+            self.end_sessions_of_lost_hosts(&before, &config)
+        } else {
+            0
+        };
         self.apply_off_path(&in_force, &config, host);
         *in_force = config;
         let nat = self.nat().map(|nat| nat.counters().sessions_active);

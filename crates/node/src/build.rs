@@ -355,9 +355,9 @@ pub(crate) fn nat_keyed(config: &NatConfig, hash_seed: u64) -> NatConfig {
     NatConfig { hash_seed, ..config.clone() }
 }
 
-/// Public addresses that a port has too, which makes them the router's own.
+/// Public addresses that a port of the main table has too, where the router's programs are.
 fn router_addresses(config: &RouterConfig) -> Vec<Ipv4Addr> {
-    let public = config.nat.iter().flat_map(NatConfig::all_public_addresses);
+    let public = config.nat.iter().flat_map(NatConfig::main_public_addresses);
     let is_own = |address: &Ipv4Addr| {
         let ports = config.ports.iter().filter(|port| port.vrf == 0);
         ports.flat_map(|port| &port.addresses).any(|net| net.addr() == IpAddr::V4(*address))

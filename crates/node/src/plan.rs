@@ -99,12 +99,6 @@ pub struct Outside {
     pub gateway: Option<u32>,
 }
 
-impl Nat {
-    fn has_several(&self) -> bool {
-        self.outsides.len() > 1
-    }
-}
-
 /// Source checks, access lists, limits of TCP's segments and translation of IPv6 prefixes. Every worker reads them; a
 /// reload replaces them as a whole.
 #[derive(Clone, Debug, Default)]
@@ -496,7 +490,7 @@ impl RouterPlan {
     /// Whether something else than the look-up may choose a packet's way.
     #[inline(always)]
     fn chooses_ways(&self) -> bool {
-        !self.way_rules.are_none() || self.nat.as_ref().is_some_and(Nat::has_several)
+        !self.way_rules.are_none() || self.nat.as_ref().is_some_and(|nat| nat.labeler.asks_for_way())
     }
 
     fn find_ways(&self, batch: &mut Batch<'_>) {

@@ -16,6 +16,13 @@ use crate::same_answer::{Shape, check, run_shape};
 
 const VRFS: [&str; 2] = ["red", "blue"];
 
+/// What a router has beside routes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct With {
+    firewall: bool,
+    nat: bool,
+}
+
 /// Ports, neighbors, routes and rules of a VRF; they name it if `is_named`.
 fn part(vrf: &str, is_named: bool, with_ipv6: bool) -> String {
     let (number, inner) = if vrf == "red" { (1, "") } else { (2, "\"10.2.0.1/16\", ") };
@@ -41,21 +48,49 @@ fn part(vrf: &str, is_named: bool, with_ipv6: bool) -> String {
     )
 }
 
-const FIREWALL: &str = "[firewall]\noutside = \"out\"\n[firewall.zones]\n";
+const FIREWALL: &str = "[firewall]\noutside = \"out\"\nhalf_open_max = 0\n[firewall.zones]\n";
+
+/// NAT between the ports of these VRFs, with a forward and an exception of each; they name the VRF if `is_named`.
+fn nat(vrfs: &[&str], is_named: bool) -> String {
+    let ports = |n: u8| vrfs.iter().map(|vrf| format!("\"{vrf}{n}\"")).collect::<Vec<_>>().join(", ");
+    let of_vrf = |vrf: &&str| {
+        let named = if is_named { format!("vrf = \"{vrf}\"\n") } else { String::new() };
+        let last = if *vrf == "red" { 7 } else { 8 };
+        format!(
+            "[[nat.forwards]]\nprotocol = \"udp\"\nport = 1002\naddress = \"10.1.0.1\"\noutside = \"{vrf}1\"\n\
+             to = \"10.0.0.{last}:1002\"\n\
+             [[nat.exceptions]]\nsource = \"10.0.0.{last}/32\"\ndestination = \"203.0.113.0/24\"\n{named}"
+        )
+    };
+    let each: String = vrfs.iter().map(of_vrf).collect();
+    format!("[nat]\noutside = [{}]\ninside = [{}]\nports = \"1000-65535\"\n{each}", ports(1), ports(0))
+}
+
+/// With NAT all packets have a way: without VRFs it translates those without one too.
+fn with_ways(text: String, with: With) -> String {
+    let is_long = text.replace(
+        "prefix = \"203.0.113.0/24\"\naction = \"unreachable\"",
+        "prefix = \"0.0.0.0/0\"\nvia = \"10.1.0.9\"",
+    );
+    if with.nat { is_long } else { text }
+}
 
 /// Two VRFs in one router.
-fn both(with_firewall: bool) -> RouterConfig {
-    let parts: String = VRFS.map(|vrf| part(vrf, true, !with_firewall)).concat();
+fn both(with: With) -> RouterConfig {
+    let parts: String = VRFS.map(|vrf| part(vrf, true, !with.firewall)).concat();
     let zones = "in = [\"red0\", \"blue0\"]\nout = [\"red1\", \"blue1\"]\n";
-    let firewall = if with_firewall { format!("{FIREWALL}{zones}") } else { String::new() };
-    let text = format!("{parts}[vrfs.red]\n[vrfs.blue]\n{firewall}");
+    let firewall = if with.firewall { format!("{FIREWALL}{zones}") } else { String::new() };
+    let nat = if with.nat { nat(&VRFS, true) } else { String::new() };
+    let text = with_ways(format!("{parts}[vrfs.red]\n[vrfs.blue]\n{nat}{firewall}"), with);
     RouterConfig::from_text("both.toml", &text, Path::new("")).unwrap_or_else(|errors| panic!("{errors}"))
 }
 
 /// A router with one of them, whose ports have the same numbers.
-fn alone(vrf: &str, with_firewall: bool) -> RouterConfig {
+fn alone(vrf: &str, with: With) -> RouterConfig {
     let firewall = format!("{FIREWALL}in = \"{vrf}0\"\nout = \"{vrf}1\"\n");
-    let text = part(vrf, false, !with_firewall) + if with_firewall { &firewall } else { "" };
+    let nat = if with.nat { nat(&[vrf], false) } else { String::new() };
+    let text = part(vrf, false, !with.firewall) + &nat + if with.firewall { &firewall } else { "" };
+    let text = with_ways(text, with);
     let ports = ["red0", "red1", "blue0", "blue1"].map(str::to_owned).to_vec();
     let source = ConfigSource::of_text("alone.toml", &text, Path::new(""));
     let places = Places { ports, ..Places::default() };
@@ -90,13 +125,18 @@ const HOSTS: [[&str; 9]; 2] = [
 /// A packet and the port where it arrives.
 type Arrival = (u16, Vec<u8>);
 
-fn arrivals(seed: u64, count: usize, with_ipv6: bool) -> Vec<Arrival> {
+fn arrivals(seed: u64, count: usize, with: With) -> Vec<Arrival> {
+    let with_ipv6 = !with.firewall;
     let mut random = XorShift64Star::new(seed);
     let mut below = |most: u32| random.below(most) as usize;
     let mut arrivals = Vec::with_capacity(count);
     let mut datagrams = [0u16; 2];
     while arrivals.len() < count {
-        let hosts = HOSTS[if with_ipv6 { below(2) } else { 0 }];
+        let mut hosts = HOSTS[if with_ipv6 { below(2) } else { 0 }];
+        if with.nat && hosts[0] == "10.0.0.7" {
+            // The public address of both.
+            hosts[3] = "10.1.0.1";
+        }
         let (source, destination) = (hosts[below(9)], hosts[below(9)]);
         let [source, destination]: [IpAddr; 2] = [source, destination].map(|host| host.parse().unwrap());
         // Inside hosts send from the inside most of the time, and others answer.
@@ -155,13 +195,24 @@ impl Sink<Chunk> for Collect {
     }
 }
 
+const PER_CHUNK: usize = 300;
+
 /// The fates of packets in their order of arrival.
 fn fates(plan: &RouterPlan, arrivals: &[Arrival], options: &ModelOptions) -> Vec<Fate> {
-    const PER_CHUNK: usize = 300;
+    fates_among(plan, arrivals, |_| true, options)
+}
+
+/// The fates of the packets that arrive on some ports, cut into chunks as if all did: hairpins wait for their chunk.
+fn fates_among(
+    plan: &RouterPlan,
+    arrivals: &[Arrival],
+    which: impl Fn(u16) -> bool,
+    options: &ModelOptions,
+) -> Vec<Fate> {
     let chunk = |(sequence, arrivals): (u64, &[Arrival])| {
         let mut builder = ChunkBuilder::with_capacity(PER_CHUNK * 256);
         let now_ns = 1_700_000_000_000_000_000 + sequence;
-        for (port, packet) in arrivals {
+        for (port, packet) in arrivals.iter().filter(|(port, _)| which(*port)) {
             let at = builder.next_frame_offset();
             builder.buffer_mut()[at..at + packet.len()].copy_from_slice(packet);
             builder.push(at, packet.len(), packet.len() as u32, now_ns, LinkType::RawIp, *port, 0);
@@ -177,36 +228,118 @@ fn fates(plan: &RouterPlan, arrivals: &[Arrival], options: &ModelOptions) -> Vec
 
 #[test]
 fn two_vrfs_are_two_routers() {
+    for firewall in [false, true] {
+        two_are_one(With { firewall, nat: false }, &[3]);
+    }
+}
+
+#[test]
+fn nat_in_two_vrfs_is_nat_in_two_routers() {
+    for firewall in [false, true] {
+        two_are_one(With { firewall, nat: true }, &[1, 2, 3, 4, 5]);
+    }
+}
+
+/// A router with two VRFs, under all models with so many workers, and two routers.
+fn two_are_one(with: With, workers: &[usize]) {
     let serial = ModelOptions::new(ModelKind::Serial, 1);
-    for with_firewall in [false, true] {
-        let config = both(with_firewall);
-        let arrivals = arrivals(7 + u64::from(with_firewall), 3_000, !with_firewall);
-        let mut expected = [Vec::new(), Vec::new()];
-        for (vrf, expected) in VRFS.iter().zip(&mut expected) {
-            let is_of = |port: &u16| usize::from(port / 2) == usize::from(*vrf == "blue");
-            let own: Vec<Arrival> = arrivals.iter().filter(|(port, _)| is_of(port)).cloned().collect();
-            let plan = RouterPlan::from_config(&alone(vrf, with_firewall), None).unwrap();
-            *expected = fates(&plan, &own, &serial);
+    let config = both(with);
+    let arrivals = arrivals(7 + u64::from(with.firewall), 3_000, with);
+    let mut expected = [Vec::new(), Vec::new()];
+    for (vrf, expected) in VRFS.iter().zip(&mut expected) {
+        let is_of = |port: u16| usize::from(port / 2) == usize::from(*vrf == "blue");
+        let plan = RouterPlan::from_config(&alone(vrf, with), None).unwrap();
+        *expected = fates_among(&plan, &arrivals, is_of, &serial);
+        let counters = plan.nat_counters().unwrap_or_default();
+        if with.nat {
+            let least = counters.translated_out.min(counters.translated_in).min(counters.hairpins);
+            assert!(least > 20, "{counters:?}");
         }
-        let sent = |fates: &Vec<Fate>| fates.iter().filter(|(_, fate)| fate.is_ok()).count();
-        assert!(expected.iter().all(|fates| sent(fates) > 200), "{:?}", expected.each_ref().map(sent));
-        for kind in ModelKind::ALL {
-            let options = ModelOptions { ordered: true, ..ModelOptions::new(kind, 3) };
-            let plan = RouterPlan::from_config(&config, None).unwrap();
-            let fates = fates(&plan, &arrivals, &options);
-            for (n, expected) in expected.iter().enumerate() {
-                let ours: Vec<&Fate> = fates.iter().filter(|(port, _)| usize::from(port / 2) == n).collect();
-                let differs = ours.iter().zip(expected).position(|(ours, theirs)| *ours != theirs);
-                assert_eq!(ours.len(), expected.len());
-                let at = differs.map(|at| (at, ours[at], &expected[at]));
-                assert!(at.is_none(), "{} under {kind}, firewall {with_firewall}: {at:?}", VRFS[n]);
-            }
+    }
+    let sent = |fates: &Vec<Fate>| fates.iter().filter(|(_, fate)| fate.is_ok()).count();
+    assert!(expected.iter().all(|fates| sent(fates) > 150), "{:?}", expected.each_ref().map(sent));
+    for (kind, workers) in ModelKind::ALL.into_iter().flat_map(|kind| workers.iter().map(move |n| (kind, *n)))
+    {
+        let options = ModelOptions { ordered: true, ..ModelOptions::new(kind, workers) };
+        let plan = RouterPlan::from_config(&config, None).unwrap();
+        let fates = fates(&plan, &arrivals, &options);
+        for (n, expected) in expected.iter().enumerate() {
+            let ours: Vec<&Fate> = fates.iter().filter(|(port, _)| usize::from(port / 2) == n).collect();
+            let differs = ours.iter().zip(expected).position(|(ours, theirs)| *ours != theirs);
+            assert_eq!(ours.len(), expected.len());
+            let at = differs.map(|at| (at, ours[at], &expected[at]));
+            assert!(at.is_none(), "{} under {kind}, {workers} workers, {with:?}: {at:?}", VRFS[n]);
         }
-        // The tables of a live router route as those of a replay.
-        let live = LiveTables::new(&config).unwrap();
-        let plan = RouterPlan::with_router(&config, live.router(), None).unwrap();
-        let replay = RouterPlan::with_routes(&config, &Routes::build(&config).unwrap(), None).unwrap();
-        assert!(fates(&plan, &arrivals, &serial) == fates(&replay, &arrivals, &serial));
+    }
+    // The tables of a live router route as those of a replay.
+    let live = LiveTables::new(&config).unwrap();
+    let plan = RouterPlan::with_router(&config, live.router(), None).unwrap();
+    let replay = RouterPlan::with_routes(&config, &Routes::build(&config).unwrap(), None).unwrap();
+    assert!(fates(&plan, &arrivals, &serial) == fates(&replay, &arrivals, &serial));
+}
+
+/// Red and blue reach the outside of the main table by leaks, under its one public address. Answers find their VRF, and a
+/// forward leads to red, from blue too.
+#[test]
+fn tenants_share_an_outside_port_of_another_vrf() {
+    let port = |name: &str, n: u8, address: &str, more: &str| {
+        format!("[ports.{name}]\nmac = \"02:00:00:00:00:0{n}\"\naddresses = [\"{address}\"]\n{more}\n")
+    };
+    let tenant = |vrf: &str, n: u8| {
+        let more = format!("default_mac = \"02:00:00:00:0{n}:07\"\nvrf = \"{vrf}\"");
+        let neighbor = format!(
+            "[[neighbors]]\nport = \"{vrf}\"\naddress = \"10.0.0.7\"\nmac = \"02:00:00:00:0{n}:07\"\n"
+        );
+        let leak = format!("[[vrfs.{vrf}.leaks]]\nfrom = \"main\"\nprefixes = \"0.0.0.0/0\"\n");
+        format!("[vrfs.{vrf}]\n{leak}{}{neighbor}", port(vrf, n, "10.0.0.1/24", &more))
+    };
+    let text = format!(
+        "{}[[routes]]\nprefix = \"0.0.0.0/0\"\nvia = \"203.0.113.1\"\n{}{}\
+         [nat]\noutside = \"wan\"\ninside = [\"red\", \"blue\"]\n\
+         [[nat.forwards]]\nprotocol = \"udp\"\nport = 53\nto = \"10.0.0.7:5353\"\nvrf = \"red\"\n",
+        port("wan", 1, "203.0.113.2/24", "default_mac = \"02:00:00:00:01:01\""),
+        tenant("red", 2),
+        tenant("blue", 3),
+    );
+    let config = RouterConfig::from_text("shared.toml", &text, Path::new(""));
+    let config = config.unwrap_or_else(|errors| panic!("{errors}"));
+    let (wan, red, blue) = (0, 1, 2);
+    let at = |host: &str, port: u16| SocketAddr::new(host.parse().unwrap(), port);
+    let (host, server) = (at("10.0.0.7", 4000), at("198.51.100.9", 80));
+    for kind in ModelKind::ALL {
+        let options = ModelOptions { ordered: true, ..ModelOptions::new(kind, 3) };
+        let plan = RouterPlan::from_config(&config, None).unwrap();
+        let pass = |port: u16, packet: Vec<u8>| {
+            let fate = fates(&plan, &[(port, packet)], &options).remove(0).1;
+            fate.map(|(port, frame)| (port, frame[14..].to_vec())).map_err(DropReason::name)
+        };
+        let ends = |packet: &[u8], at: usize| {
+            let address: [u8; 4] = packet[at..at + 4].try_into().unwrap();
+            let place = 20 + (at - 12) / 2;
+            SocketAddr::from((address, u16::from_be_bytes([packet[place], packet[place + 1]])))
+        };
+        for tenant in [red, blue] {
+            let (out, packet) = pass(tenant, testing::udp(host, server, b"?")).unwrap();
+            let public = ends(&packet, 12);
+            assert_eq!((out, public.ip()), (wan, "203.0.113.2".parse().unwrap()), "{kind}");
+            let (out, packet) = pass(wan, testing::udp(server, public, b"!")).unwrap();
+            assert_eq!((out, ends(&packet, 16)), (tenant, host), "{kind}");
+            let error = testing::icmp(
+                at("192.0.2.1", 0).ip(),
+                public.ip(),
+                3,
+                [0; 4],
+                &testing::udp(public, server, b"?"),
+            );
+            assert_eq!(pass(wan, error).map(|(out, _)| out), Ok(tenant), "{kind}");
+        }
+        let forwarded = at("203.0.113.2", 53);
+        let (out, packet) = pass(wan, testing::udp(server, forwarded, b"?")).unwrap();
+        assert_eq!((out, ends(&packet, 16)), (red, at("10.0.0.7", 5353)), "{kind}");
+        let (out, packet) = pass(blue, testing::udp(host, forwarded, b"?")).unwrap();
+        assert_eq!((out, ends(&packet, 16)), (red, at("10.0.0.7", 5353)), "{kind}");
+        let (out, packet) = pass(red, testing::udp(at("10.0.0.7", 5353), ends(&packet, 12), b"!")).unwrap();
+        assert_eq!((out, ends(&packet, 16)), (blue, host), "{kind}");
     }
 }
 

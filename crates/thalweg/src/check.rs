@@ -12,7 +12,7 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 use thalweg_base::DropReason;
 use thalweg_config::{
-    Class, DSCP_NAMES, PortConfig, PortIndex, RouteTarget, RouterConfig, WebConfig, ports_text,
+    Class, DSCP_NAMES, PortConfig, PortIndex, RouteTarget, RouterConfig, RoutingConfig, WebConfig, ports_text,
 };
 use thalweg_dataplane::classify::Match;
 use thalweg_dataplane::helpers::Helper;
@@ -257,7 +257,7 @@ fn nat_facts(config: &RouterConfig, nat: &NatConfig) -> Vec<(&'static str, Strin
     for group in &nat.groups {
         facts.push(("group", format!("{}: {}", group.name, join(group.inside.iter().map(bare)))));
     }
-    for [protocol, address, ports, to] in forwards(nat) {
+    for [protocol, address, ports, to] in forwards(config, nat) {
         facts.push(("forward", format!("{protocol} {address} {ports} -> {to}")));
     }
     let pairs = nat.one_to_one.iter().map(|pair| format!("{} = {}", bare(&pair.public), bare(&pair.inside)));
@@ -306,16 +306,19 @@ fn subscriber_facts(subscribers: &SubscriberConfig) -> Vec<(&'static str, String
     vec![("blocks of ports", blocks), ("each inside address", limits)]
 }
 
-fn forwards(nat: &NatConfig) -> Vec<[String; 4]> {
-    let of_port =
-        |outside: NatConfig| outside.forwards.iter().map(|each| forward(&outside, each)).collect::<Vec<_>>();
+fn forwards(config: &RouterConfig, nat: &NatConfig) -> Vec<[String; 4]> {
+    let of_port = |outside: NatConfig| {
+        let each = outside.forwards.iter();
+        each.map(|each| forward(&config.routing, &outside, each)).collect::<Vec<_>>()
+    };
     nat.outsides().flat_map(of_port).collect()
 }
 
-/// Protocol, public address, public ports, and destination.
-fn forward(nat: &NatConfig, forward: &PortForward) -> [String; 4] {
+/// Protocol, public address, public ports, and destination, with its VRF if that is not the main table.
+fn forward(routing: &RoutingConfig, nat: &NatConfig, forward: &PortForward) -> [String; 4] {
     let address = nat.public_addresses.get(forward.public_address).map(ToString::to_string);
-    let to = format!("{}:{}", forward.inside_address, forward.inside_port);
+    let vrf = if forward.vrf == 0 { String::new() } else { format!(" in {}", routing.vrf_name(forward.vrf)) };
+    let to = format!("{}:{}{vrf}", forward.inside_address, forward.inside_port);
     [forward.protocol.name().to_owned(), address.unwrap_or_default(), ports_text(&forward.public_ports()), to]
 }
 
@@ -494,7 +497,7 @@ fn web_json(web: &WebConfig) -> Value {
 }
 
 fn nat_json(config: &RouterConfig, nat: &NatConfig) -> Value {
-    let forwards = forwards(nat).into_iter().map(|[protocol, address, ports, to]| {
+    let forwards = forwards(config, nat).into_iter().map(|[protocol, address, ports, to]| {
         json!({ "protocol": protocol, "address": address, "ports": ports, "to": to })
     });
     let forwards: Vec<Value> = forwards.collect();

@@ -89,6 +89,7 @@ fn clear_request(args: &ClearNatArgs) -> Request {
     Request::Packets(PacketRequest::NatClear(NatClear {
         inside,
         inside_port,
+        vrf: args.vrf.clone(),
         public,
         port,
         remote,

@@ -113,7 +113,7 @@ const fn free(method: Method, path: &'static str, params: &'static [Param], own:
 
 const NONE: &[Param] = &[];
 const SESSIONS: &[Param] =
-    &[text("inside"), text("public"), number("port"), text("protocol"), number("limit")];
+    &[text("inside"), text("vrf"), text("public"), number("port"), text("protocol"), number("limit")];
 const STATES: &[Param] = &[
     text("source"),
     number("source_port"),
@@ -127,7 +127,7 @@ const STATES: &[Param] = &[
 ];
 /// Without the limit.
 const CLEAR_STATES: &[Param] = STATES.split_at(STATES.len() - 1).0;
-const BLOCKS: &[Param] = &[text("inside"), text("public"), number("port"), number("limit")];
+const BLOCKS: &[Param] = &[text("inside"), text("vrf"), text("public"), number("port"), number("limit")];
 const FIB_OF_ONE: &[Param] = &[text("vrf")];
 const FIB: &[Param] =
     &[text("vrf"), text("inside"), text("family"), text("source"), number("limit"), text("cursor")];
@@ -178,6 +178,7 @@ const CAPTURE: &[Param] = &[
 const CLEAR: &[Param] = &[
     text("inside"),
     number("inside_port"),
+    text("vrf"),
     text("public"),
     number("port"),
     text("remote"),

@@ -8,6 +8,7 @@
 //! authenticates addresses, so its receiver will reject translated packets. A protocol whose checksum covers
 //! addresses (UDP-Lite, DCCP) keeps its old checksum, and its receiver rejects it too.
 
+use super::layout::Inside;
 use std::collections::HashMap;
 
 /// The most sessions of a shard.
@@ -23,8 +24,8 @@ pub(crate) type PublicKey = (u8, u32, u32);
 /// A session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BareSession {
-    /// The inside address; `None` for the router itself.
-    pub(crate) inside: Option<u32>,
+    /// The inside host; `None` for the router itself.
+    pub(crate) inside: Option<Inside>,
     /// Last second of its life.
     pub(crate) expires_s: u32,
     /// Packets from inside and from outside; they wrap.
@@ -35,8 +36,8 @@ pub(crate) struct BareSession {
 #[derive(Clone, Debug)]
 pub(crate) struct BareSessions {
     by_public: HashMap<PublicKey, BareSession>,
-    /// Public address by protocol, peer and inside address.
-    by_inside: HashMap<(u8, u32, u32), u32>,
+    /// Public address by protocol, peer and inside host.
+    by_inside: HashMap<(u8, u32, Inside), u32>,
     max: usize,
     next_sweep_s: u32,
 }
@@ -64,7 +65,7 @@ impl BareSessions {
     }
 
     /// The public address of an inside host's session alive at `now_s`.
-    pub(crate) fn public_of(&self, protocol: u8, peer: u32, inside: u32, now_s: u32) -> Option<u32> {
+    pub(crate) fn public_of(&self, protocol: u8, peer: u32, inside: Inside, now_s: u32) -> Option<u32> {
         let public = *self.by_inside.get(&(protocol, peer, inside))?;
         let session = self.by_public.get(&(protocol, peer, public))?;
         (session.expires_s >= now_s).then_some(public)
@@ -78,7 +79,7 @@ impl BareSessions {
     /// Creates a session for an inside host, on the first free one of these public addresses.
     pub(crate) fn create(
         &mut self,
-        (protocol, peer, inside): (u8, u32, u32),
+        (protocol, peer, inside): (u8, u32, Inside),
         mut publics: impl Iterator<Item = u32>,
         now_s: u32,
         expires_s: u32,

@@ -5,6 +5,7 @@
 //! and a packet from inside says no more than its host and its peer; the public address of a host's calls with one peer
 //! is that of their control connection.
 
+use super::layout::Inside;
 use std::collections::BTreeMap;
 
 /// The most calls of a shard.
@@ -16,7 +17,7 @@ pub(crate) type CallKey = (u32, u32, u16);
 /// A call of an inside host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
-    pub(crate) inside: u32,
+    pub(crate) inside: Inside,
     /// The number that the inside host has chosen.
     pub(crate) number: u16,
     /// Last second of its life.
@@ -30,7 +31,7 @@ pub(crate) struct Call {
 pub(crate) struct Calls {
     by_public: BTreeMap<CallKey, Call>,
     /// Public address and number by peer, inside host and its number.
-    by_inside: BTreeMap<(u32, u32, u16), (u32, u16)>,
+    by_inside: BTreeMap<(u32, Inside, u16), (u32, u16)>,
 }
 
 impl Calls {
@@ -50,7 +51,7 @@ impl Calls {
     /// is no room.
     pub(crate) fn public_number(
         &mut self,
-        (peer, inside, number): (u32, u32, u16),
+        (peer, inside, number): (u32, Inside, u16),
         public: u32,
         now_s: u32,
         expires_s: u32,
@@ -68,7 +69,7 @@ impl Calls {
         Some(free)
     }
 
-    fn renew(&mut self, key: (u32, u32, u16), public: u32, now_s: u32, expires_s: u32) -> Option<u16> {
+    fn renew(&mut self, key: (u32, Inside, u16), public: u32, now_s: u32, expires_s: u32) -> Option<u16> {
         let (address, number) = *self.by_inside.get(&key)?;
         let call = self.by_public.get_mut(&(key.0, address, number))?;
         (address == public && call.expires_s >= now_s).then_some(())?;
@@ -77,7 +78,7 @@ impl Calls {
     }
 
     /// The public number of a call that is known.
-    pub(crate) fn known_number(&self, key: (u32, u32, u16)) -> Option<u16> {
+    pub(crate) fn known_number(&self, key: (u32, Inside, u16)) -> Option<u16> {
         self.by_inside.get(&key).map(|(_, number)| *number)
     }
 
@@ -87,7 +88,7 @@ impl Calls {
     }
 
     /// A packet from inside: the public address of its host's calls with the peer.
-    pub(crate) fn leave(&mut self, peer: u32, inside: u32, now_s: u32, expires_s: u32) -> Option<u32> {
+    pub(crate) fn leave(&mut self, peer: u32, inside: Inside, now_s: u32, expires_s: u32) -> Option<u32> {
         let own = (peer, inside, 0)..=(peer, inside, u16::MAX);
         let calls: Vec<CallKey> =
             self.by_inside.range(own).map(|(_, (public, number))| (peer, *public, *number)).collect();
@@ -105,7 +106,7 @@ impl Calls {
     }
 
     /// A packet from outside: the inside host and its number of the call.
-    pub(crate) fn enter(&mut self, key: CallKey, now_s: u32, expires_s: u32) -> Option<(u32, u16)> {
+    pub(crate) fn enter(&mut self, key: CallKey, now_s: u32, expires_s: u32) -> Option<(Inside, u16)> {
         let call = self.by_public.get_mut(&key).filter(|call| call.expires_s >= now_s)?;
         call.expires_s = expires_s;
         call.packets[1] = call.packets[1].wrapping_add(1);

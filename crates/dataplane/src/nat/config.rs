@@ -1,7 +1,9 @@
 //! The configuration of NAT as a plain structure, and the reasons to refuse one.
 
+use super::layout::Inside;
 use super::nat64::Nat64Prefix;
 use crate::helpers::Helpers;
+use crate::vrf::VRFS_MAX;
 use ipnet::{IpNet, Ipv4Net};
 use std::net::Ipv4Addr;
 use std::ops::{Range, RangeInclusive};
@@ -146,6 +148,8 @@ pub struct PortForward {
     /// First public port; may lie outside the port range of sessions.
     pub public_port: u16,
     pub inside_address: Ipv4Addr,
+    /// The VRF of the inside host.
+    pub vrf: u16,
     /// First inside port.
     pub inside_port: u16,
     /// Number of ports.
@@ -163,6 +167,11 @@ impl PortForward {
         ports_from(self.inside_port, self.count)
     }
 
+    /// The inside host.
+    pub(crate) fn inside(&self) -> Inside {
+        Inside { vrf: small(self.vrf), address: self.inside_address.into() }
+    }
+
     /// Each of its ports as a separate forward.
     pub(crate) fn each(self) -> impl Iterator<Item = Self> {
         let pairs = self.public_ports().zip(self.inside_ports());
@@ -178,7 +187,7 @@ impl PortForward {
     /// Whether both forwards have an inside endpoint in common. Its replies could use only one of the public ports,
     /// because an inside endpoint has one (endpoint-independent mapping).
     pub fn shares_inside_port(&self, other: &Self) -> bool {
-        (self.protocol, self.inside_address) == (other.protocol, other.inside_address)
+        (self.protocol, self.vrf, self.inside_address) == (other.protocol, other.vrf, other.inside_address)
             && overlap(&self.inside_ports(), &other.inside_ports())
     }
 }
@@ -267,6 +276,8 @@ pub struct NatGroup {
     pub name: String,
     /// Prefixes of IPv6 are for NAT64's hosts.
     pub inside: Vec<IpNet>,
+    /// The VRF of the hosts.
+    pub vrf: u16,
     /// Indexes of its public addresses among those of its outside port, behind those of all other hosts.
     pub addresses: Range<usize>,
     /// The place of the outside port among several.
@@ -290,6 +301,8 @@ pub struct OtherOutside {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AddressPair {
     pub inside: Ipv4Net,
+    /// The VRF of the inside addresses; the public ones are in that of their port.
+    pub vrf: u16,
     /// As long as `inside`.
     pub public: Ipv4Net,
     /// The place of the outside port among several.
@@ -299,6 +312,8 @@ pub struct AddressPair {
 /// Packets from inside that are not translated, unless they go to a public address. An empty list admits all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NatException {
+    /// The VRF of the senders; none means all.
+    pub vrf: Option<u16>,
     pub sources: Vec<Ipv4Net>,
     pub destinations: Vec<Ipv4Net>,
 }
@@ -331,8 +346,10 @@ pub struct NatConfig {
     /// The addresses that inside hosts appear under, at most 256. While there is none, every new session is refused
     /// as if all ports were in use.
     pub public_addresses: Vec<Ipv4Addr>,
-    /// Destinations that inside hosts reach untranslated: the router's inside networks.
-    pub untranslated: Vec<Ipv4Net>,
+    /// The VRFs of ports, if some port of NAT is in one; other ports are in the main table, 0.
+    pub vrfs: Vec<u16>,
+    /// Destinations that inside hosts of a VRF reach untranslated: the router's inside networks there.
+    pub untranslated: Vec<(u16, Ipv4Net)>,
     /// Hosts with public addresses of their own, which no session has.
     pub one_to_one: Vec<AddressPair>,
     pub exceptions: Vec<NatException>,
@@ -389,6 +406,7 @@ impl Default for NatConfig {
             others: Vec::new(),
             inside_ports: Vec::new(),
             public_addresses: Vec::new(),
+            vrfs: Vec::new(),
             untranslated: Vec::new(),
             one_to_one: Vec::new(),
             exceptions: Vec::new(),
@@ -512,9 +530,20 @@ pub enum NatConfigError {
     /// one of too many.
     #[error("group {0} needs inside prefixes, public addresses of its own, and limits above zero; at most {max} prefixes in all", max = NatConfig::GROUP_PREFIXES_MAX)]
     Group(String),
+    /// Deterministic blocks for hosts of several VRFs.
+    #[error("deterministic blocks do not tell the hosts of several VRFs apart")]
+    SubscriberVrfs,
+    /// A VRF that there cannot be.
+    #[error("there are at most {VRFS_MAX} VRFs, and this is number {0}")]
+    Vrf(u16),
     /// A network of subscribers that overlaps another.
     #[error("subscribers {0} are given twice")]
     SubscriberTwice(Ipv4Net),
+}
+
+/// A VRF's number in a byte: there are at most [`VRFS_MAX`].
+pub(crate) fn small(vrf: u16) -> u8 {
+    u8::try_from(vrf).unwrap_or(0)
 }
 
 impl NatConfig {
@@ -526,10 +555,22 @@ impl NatConfig {
         std::iter::once(self.outside_port).chain(self.others.iter().map(|other| other.port))
     }
 
+    /// The VRF of a port of NAT.
+    pub(crate) fn vrf_of(&self, port: u16) -> u8 {
+        self.vrfs.get(usize::from(port)).map_or(0, |vrf| small(*vrf))
+    }
+
     /// The public addresses of all outside ports.
     pub fn all_public_addresses(&self) -> impl Iterator<Item = Ipv4Addr> + '_ {
         let others = self.others.iter().flat_map(|other| &other.public_addresses);
         self.public_addresses.iter().chain(others).copied()
+    }
+
+    /// Those of them that are in the main table, where the router's programs may have them too.
+    pub fn main_public_addresses(&self) -> impl Iterator<Item = Ipv4Addr> + '_ {
+        let others = self.others.iter().map(|other| (other.port, &other.public_addresses));
+        let all = std::iter::once((self.outside_port, &self.public_addresses)).chain(others);
+        all.filter(|(port, _)| self.vrf_of(*port) == 0).flat_map(|(_, addresses)| addresses).copied()
     }
 
     /// The configuration of each outside port, as if it were the only one.
@@ -556,6 +597,14 @@ impl NatConfig {
         if outsides.len() > Self::OUTSIDES_MAX {
             return Err(NatConfigError::TooManyOutsides(outsides.len()));
         }
+        if let Some(vrf) = self.vrfs.iter().find(|vrf| usize::from(**vrf) >= VRFS_MAX) {
+            return Err(NatConfigError::Vrf(*vrf));
+        }
+        let mut of_inside = self.inside_ports.iter().map(|port| self.vrf_of(*port));
+        let first = of_inside.next();
+        if self.has_deterministic_blocks() && of_inside.any(|vrf| Some(vrf) != first) {
+            return Err(NatConfigError::SubscriberVrfs);
+        }
         self.validate_pairs(&outsides)?;
         if let Some(group) = self.groups.iter().find(|group| group.outside >= outsides.len()) {
             return Err(NatConfigError::PairOutside(group.outside));
@@ -579,12 +628,20 @@ impl NatConfig {
             if pair.outside >= outsides.len() {
                 return Err(NatConfigError::PairOutside(pair.outside));
             }
+            let public_vrf = |outside: &Self| outside.vrf_of(outside.outside_port);
+            let vrf = public_vrf(&outsides[pair.outside]);
+            let is_beside = |place: usize| outsides.get(place).is_some_and(|other| public_vrf(other) == vrf);
             let is_other = |other: &AddressPair| {
-                overlap(&other.inside, &pair.inside) || overlap(&other.public, &pair.public)
+                other.vrf == pair.vrf && overlap(&other.inside, &pair.inside)
+                    || is_beside(other.outside) && overlap(&other.public, &pair.public)
             };
             let has = |outside: &Self| {
-                outside.public_addresses.iter().any(|address| pair.public.contains(address))
-                    || outside.forwards.iter().any(|forward| pair.inside.contains(&forward.inside_address))
+                let leads_there = |forward: &PortForward| {
+                    forward.vrf == pair.vrf && pair.inside.contains(&forward.inside_address)
+                };
+                public_vrf(outside) == vrf
+                    && outside.public_addresses.iter().any(|address| pair.public.contains(address))
+                    || outside.forwards.iter().any(leads_there)
             };
             if self.one_to_one[..i].iter().any(is_other) || outsides.iter().any(has) {
                 return Err(NatConfigError::PairTwice(pair.public));
@@ -598,7 +655,9 @@ impl NatConfig {
         if self.outside_port == other.outside_port {
             return Err(NatConfigError::OutsideTwice(self.outside_port));
         }
-        if let Some(address) = self.public_addresses.iter().find(|a| other.public_addresses.contains(a)) {
+        let is_beside = self.vrf_of(self.outside_port) == self.vrf_of(other.outside_port);
+        let twice = self.public_addresses.iter().find(|a| is_beside && other.public_addresses.contains(a));
+        if let Some(address) = twice {
             return Err(NatConfigError::PublicAddressTwice(*address));
         }
         let shares = |f: &&PortForward| other.forwards.iter().any(|theirs| theirs.shares_inside_port(f));
@@ -713,6 +772,7 @@ impl NatConfig {
         limits(self) == limits(other)
             && self.public_addresses == other.public_addresses
             && self.port_range == other.port_range
+            && self.vrfs == other.vrfs
             && self.forwards == other.forwards
             && self.others == other.others
             && self.subscribers == other.subscribers

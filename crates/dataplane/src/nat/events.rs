@@ -48,6 +48,8 @@ pub enum Happening {
         /// Whether it began.
         created: bool,
         protocol: NatProtocol,
+        /// The VRF of the inside host; 0 is the main table.
+        vrf: u16,
         /// The inside endpoint; the port is the identifier of ICMP echo.
         inside: SocketAddr,
         public: SocketAddrV4,
@@ -58,6 +60,8 @@ pub enum Happening {
     Block {
         /// Whether it was assigned.
         allocated: bool,
+        /// The subscriber's VRF.
+        vrf: u16,
         subscriber: IpAddr,
         public: Ipv4Addr,
         /// First and last port.
@@ -80,6 +84,8 @@ pub enum Happening {
     },
     /// A subscriber has reached its limit of ports or sessions.
     SubscriberLimit {
+        /// The subscriber's VRF.
+        vrf: u16,
         subscriber: IpAddr,
         /// The subscriber's limit.
         limit: u32,

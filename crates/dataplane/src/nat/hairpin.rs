@@ -44,8 +44,9 @@ pub(super) fn translate(
     with: &mut WithShard<'_>,
 ) {
     let (sender, receiver) = (packet.shard, packet.crossing_shard);
-    let mut found = Ok(None);
-    match pairs.and_then(|pairs| pairs.receiver(packet, l3)) {
+    let (mut found, mut vrf) = (Ok(None), 0);
+    with(receiver, &mut |shard| vrf = shard.layout.vrf);
+    match pairs.and_then(|pairs| pairs.receiver(packet, l3, vrf)) {
         Some(inside) => found = Ok(inside),
         None => with(receiver, &mut |shard| found = shard.inside_of(packet, l3, now_ns)),
     }
@@ -59,7 +60,8 @@ pub(super) fn translate(
         if !packet.is_alive() {
             return;
         }
-        let alone = pairs.and_then(|pairs| pairs.translate(end, packet, l3, |_| true));
+        with(number, &mut |shard| vrf = shard.layout.vrf_at(end, packet));
+        let alone = pairs.and_then(|pairs| pairs.translate((end, vrf), packet, l3, |_| true));
         with(number, &mut |shard| match (alone, end) {
             (Some(outcome), _) => {
                 outcome.unwrap_or_else(|reason| packet.drop_for(reason));

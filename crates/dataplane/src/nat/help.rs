@@ -12,14 +12,15 @@
 //! shards, and no other chunk is in any shard. What is kept of a control connection (`shard/help.rs`) is in its session's
 //! shard.
 
-use super::config::NatProtocol;
-use super::layout::End;
+use super::config::{NatProtocol, small};
+use super::layout::{End, Inside};
 use super::rewrite;
 use super::shard::{Help, Helped, NatShard};
 use super::stage::NatStage;
 use crate::helpers::stream::Reading;
 use crate::helpers::{EXPECTED_S, Helper, as_v4, expected_v4, ftp, payload, pptp, sip};
 use crate::records::{place, seconds};
+use crate::vrf::table_of;
 use std::net::Ipv4Addr;
 use std::ops::{DerefMut, Range};
 use thalweg_base::{Chunk, Exclusion, Exclusive, Expected, NO_SHARD, Packet, PacketFlags};
@@ -41,10 +42,19 @@ struct Parties {
     remote: Endpoint,
     /// The place of the outside port.
     outside: usize,
+    /// The VRF of the inside host.
+    vrf: u8,
     /// The host has a public address of its own, and no session.
     is_alone: bool,
     now_s: u32,
     arrival_ns: u64,
+}
+
+impl Parties {
+    /// A host of the inside host's VRF.
+    fn host(&self, address: u32) -> Inside {
+        Inside { vrf: self.vrf, address }
+    }
 }
 
 fn is_for_helper(packet: &Packet) -> bool {
@@ -101,22 +111,30 @@ impl<E: Exclusion> NatStage<E> {
             true => (End::Source, source, destination),
             false => (End::Destination, destination, source),
         };
+        let layout = self.layout(outside);
+        // What came in has been led to its host's VRF.
+        let led_to = table_of(packet.next_hop).map_or(0, small);
+        let vrf = if is_out { layout.vrf_of(packet.port_in) } else { led_to };
         // It is translated by now, so the session is found by the other end.
-        let other = if is_out { End::Destination } else { End::Source };
-        let ends = self.shards().get(shard)?.enter().ends_of(other, protocol, own);
+        let shard = self.shards().get(shard)?.enter();
+        let ends = match is_out {
+            true => shard.ends_of(protocol, own).map(|(ends, _)| ends),
+            false => shard.ends_from(protocol, (Inside { vrf, address: own.0 }, own.1)),
+        };
         let (inside, public, is_alone) = match ends {
             Some([inside, public]) => (inside, public, false),
             None => {
                 let pairs = self.one_to_one();
                 let pairs = pairs.as_deref()?;
+                let public = Inside { vrf: layout.vrf, address: own.0 };
                 match is_out {
-                    true => ((pairs.inside_of(own.0)?.address, own.1), own, true),
-                    false => (own, (pairs.public_of(own.0)?.address, own.1), true),
+                    true => ((pairs.inside_of(public)?.address, own.1), own, true),
+                    false => (own, (pairs.public_of(Inside { vrf, ..public })?.address, own.1), true),
                 }
             }
         };
         let arrival_ns = packet.arrival_ns;
-        Some(Parties { end, inside, public, remote, outside, is_alone, now_s, arrival_ns })
+        Some(Parties { end, inside, public, remote, outside, vrf, is_alone, now_s, arrival_ns })
     }
 
     /// The public endpoint of another port of the inside host, to which `remote` will send; `wanted` if it is free.
@@ -134,10 +152,11 @@ impl<E: Exclusion> NatStage<E> {
             return Some(parties.public);
         }
         let layout = self.layout(parties.outside);
-        let shard = layout.session_shard(protocol, parties.inside.0, port);
+        let host = parties.host(parties.inside.0);
+        let shard = layout.session_shard(protocol, host, port);
         let number = parties.outside * self.shards_each() + usize::from(shard);
         let wanted = wanted.map(|port| (parties.public.0, port));
-        let (inside, remote) = ((parties.inside.0, port), parties.remote.0);
+        let (inside, remote) = ((host, port), parties.remote.0);
         let time = (parties.now_s, parties.arrival_ns);
         let found = self.shards().get(number)?.enter().announce(protocol, inside, remote, wanted, time)?;
         // A message names one address: that of its own connection.
@@ -247,9 +266,12 @@ impl<E: Exclusion> NatStage<E> {
             let mut shard = cell.enter();
             pptp::each_call(&mut bytes, end == End::Source, &mut |kind, call| {
                 let new = match end {
-                    End::Source => {
-                        shard.call_out((remote.0, inside.0, call), public.0, pptp::may_begin(kind), now_s)
-                    }
+                    End::Source => shard.call_out(
+                        (remote.0, parties.host(inside.0), call),
+                        public.0,
+                        pptp::may_begin(kind),
+                        now_s,
+                    ),
                     End::Destination => shard.call_in((remote.0, public.0, call)),
                 };
                 helped.refused += u64::from(new.is_none());
@@ -361,15 +383,16 @@ impl<E: Exclusion> NatStage<E> {
         let shard = self.layout(parties.outside).port_shard(port);
         let number = parties.outside * self.shards_each() + usize::from(shard);
         let shard = self.shards().get(number)?.enter();
-        let [inside, _] = shard.ends_of(End::Destination, NatProtocol::Udp, (parties.public.0, port))?;
-        (inside.0 == parties.inside.0).then_some(inside)
+        let ([inside, _], vrf) = shard.ends_of(NatProtocol::Udp, (parties.public.0, port))?;
+        (parties.host(inside.0) == Inside { vrf, address: parties.inside.0 }).then_some(inside)
     }
 
     fn keep(&self, parties: &Parties, inside: Endpoint, lifetime_s: u32) {
-        let shard = self.layout(parties.outside).session_shard(NatProtocol::Udp, inside.0, inside.1);
+        let host = parties.host(inside.0);
+        let shard = self.layout(parties.outside).session_shard(NatProtocol::Udp, host, inside.1);
         let number = parties.outside * self.shards_each() + usize::from(shard);
         if let Some(shard) = self.shards().get(number) {
-            shard.enter().keep(NatProtocol::Udp, inside, parties.now_s.saturating_add(lifetime_s));
+            shard.enter().keep(NatProtocol::Udp, (host, inside.1), parties.now_s.saturating_add(lifetime_s));
         }
     }
 
@@ -415,12 +438,13 @@ impl<E: Exclusion> NatStage<E> {
     pub(super) fn inherit_help(&self, shards: &mut [impl DerefMut<Target = NatShard>], old: &Self) {
         let count = shards.len();
         for (number, before) in old.shards().iter().enumerate() {
-            let Help { controls, kept, calls } = before.enter().help().clone();
+            let before = before.enter();
+            let (vrf, Help { controls, kept, calls }) = (before.layout.vrf, before.help().clone());
             for (key, control) in controls {
                 let (public, port) = key.0;
-                let number = match self.is_public(public.into()) {
-                    true => self.number_of(public, |layout| layout.port_shard(port)),
-                    false => number % count,
+                let number = match self.owner(vrf, public.into()) {
+                    Some((layout, first)) => first + usize::from(layout.port_shard(port)),
+                    None => number % count,
                 };
                 shards[number].put_control(key, control);
             }
@@ -431,8 +455,8 @@ impl<E: Exclusion> NatStage<E> {
             }
             for (key, call) in calls.all() {
                 let (peer, public, _) = key;
-                let number = self.number_of(public, |layout| layout.bare_shard(GRE, peer));
-                shards[number].adopt_call(key, call);
+                let number = self.number_of(vrf, public, |layout| layout.bare_shard(GRE, peer));
+                shards[number].adopt_call(key, call, vrf);
             }
         }
     }

@@ -11,7 +11,7 @@
 //! near its limit, one that does not is limited in fewer shards.
 
 use super::config::{HostLimits, NatConfig};
-use super::layout::Layout;
+use super::layout::{Inside, Layout};
 
 /// The fewest and the most cells of a row; powers of two.
 const CELLS_MIN: usize = 64;
@@ -95,11 +95,11 @@ impl Hosts {
     pub(crate) fn admit(
         &self,
         layout: &Layout,
-        (address, pool): (u32, usize),
+        (inside, pool): (Inside, usize),
         now_s: u32,
     ) -> Result<(), HostRefusal> {
         let limit = &self.limits[pool];
-        let Some([a, b]) = self.cells(layout, address) else { return Ok(()) };
+        let Some([a, b]) = self.cells(layout, inside) else { return Ok(()) };
         let (a, b) = (&self.rows[0][a], &self.rows[1][b]);
         if a.sessions.min(b.sessions) >= limit.sessions_max {
             return Err(HostRefusal::Sessions);
@@ -109,8 +109,8 @@ impl Hosts {
     }
 
     /// Counts a session that an address created in this second.
-    pub(crate) fn made(&mut self, layout: &Layout, address: u32, now_s: u32) {
-        self.each(layout, address, |cell| {
+    pub(crate) fn made(&mut self, layout: &Layout, inside: Inside, now_s: u32) {
+        self.each(layout, inside, |cell| {
             let made = if cell.second == now_s as u16 { cell.made } else { 0 };
             (cell.second, cell.made) = (now_s as u16, made.saturating_add(1));
             cell.sessions = cell.sessions.saturating_add(1);
@@ -118,25 +118,25 @@ impl Hosts {
     }
 
     /// Counts a session that an address created earlier.
-    pub(crate) fn has_another(&mut self, layout: &Layout, address: u32) {
-        self.each(layout, address, |cell| cell.sessions = cell.sessions.saturating_add(1));
+    pub(crate) fn has_another(&mut self, layout: &Layout, inside: Inside) {
+        self.each(layout, inside, |cell| cell.sessions = cell.sessions.saturating_add(1));
     }
 
     /// A session of an address ended.
-    pub(crate) fn ended(&mut self, layout: &Layout, address: u32) {
-        self.each(layout, address, |cell| cell.sessions = cell.sessions.saturating_sub(1));
+    pub(crate) fn ended(&mut self, layout: &Layout, inside: Inside) {
+        self.each(layout, inside, |cell| cell.sessions = cell.sessions.saturating_sub(1));
     }
 
-    fn each(&mut self, layout: &Layout, address: u32, change: impl Fn(&mut Cell)) {
-        if let Some(places) = self.cells(layout, address) {
+    fn each(&mut self, layout: &Layout, inside: Inside, change: impl Fn(&mut Cell)) {
+        if let Some(places) = self.cells(layout, inside) {
             self.rows.iter_mut().zip(places).for_each(|(row, place)| change(&mut row[place]));
         }
     }
 
     /// The cells of an address in both rows.
-    fn cells(&self, layout: &Layout, address: u32) -> Option<[usize; 2]> {
+    fn cells(&self, layout: &Layout, inside: Inside) -> Option<[usize; 2]> {
         let mask = self.rows[0].len().checked_sub(1)?;
-        let hash = layout.hash(u64::from(address) | self.salt);
+        let hash = layout.hash(inside.word() | self.salt);
         Some([hash as usize & mask, (hash >> 32) as usize & mask])
     }
 }
@@ -156,6 +156,10 @@ mod tests {
     use crate::nat::HostLimits;
     use crate::nat::testing::config;
 
+    fn host(address: u32) -> Inside {
+        Inside { vrf: 0, address }
+    }
+
     fn hosts(shards: u16, limits: HostLimits) -> (Layout, Hosts) {
         let config = crate::nat::NatConfig { shards, hosts: limits, ..config(1) };
         let layout = Layout::new(&config);
@@ -169,28 +173,34 @@ mod tests {
             HostLimits { sessions_max: Some(100), new_per_second: Some(60), ..HostLimits::default() };
         let (layout, mut hosts) = hosts(1, limits);
         for n in 0..60 {
-            assert_eq!(hosts.admit(&layout, (7, 0), 5), Ok(()), "{n}");
-            hosts.made(&layout, 7, 5);
+            assert_eq!(hosts.admit(&layout, (host(7), 0), 5), Ok(()), "{n}");
+            hosts.made(&layout, host(7), 5);
         }
-        assert_eq!(hosts.admit(&layout, (7, 0), 5), Err(HostRefusal::Rate));
+        assert_eq!(hosts.admit(&layout, (host(7), 0), 5), Err(HostRefusal::Rate));
         for n in 0..40 {
-            assert_eq!(hosts.admit(&layout, (7, 0), 6), Ok(()), "{n}");
-            hosts.made(&layout, 7, 6);
+            assert_eq!(hosts.admit(&layout, (host(7), 0), 6), Ok(()), "{n}");
+            hosts.made(&layout, host(7), 6);
         }
-        assert_eq!(hosts.admit(&layout, (7, 0), 7), Err(HostRefusal::Sessions));
-        let others = (1000..2000).filter(|address| hosts.admit(&layout, (*address, 0), 6).is_ok()).count();
+        assert_eq!(hosts.admit(&layout, (host(7), 0), 7), Err(HostRefusal::Sessions));
+        let others =
+            (1000..2000).filter(|address| hosts.admit(&layout, (host(*address), 0), 6).is_ok()).count();
         assert_eq!(others, 1000, "nobody shares both cells of one address");
-        hosts.ended(&layout, 7);
-        assert_eq!(hosts.admit(&layout, (7, 0), 7), Ok(()));
+        let of_vrf = |vrf| Inside { vrf, ..host(7) };
+        assert!(
+            (1..64).all(|vrf| hosts.admit(&layout, (of_vrf(vrf), 0), 6).is_ok()),
+            "nor its address elsewhere"
+        );
+        hosts.ended(&layout, host(7));
+        assert_eq!(hosts.admit(&layout, (host(7), 0), 7), Ok(()));
     }
 
     #[test]
     fn without_limits_nothing_is_counted() {
         let (layout, mut hosts) = hosts(4, HostLimits::default());
         for _ in 0..100_000 {
-            hosts.made(&layout, 7, 0);
+            hosts.made(&layout, host(7), 0);
         }
-        assert_eq!(hosts.admit(&layout, (7, 0), 0), Ok(()));
+        assert_eq!(hosts.admit(&layout, (host(7), 0), 0), Ok(()));
     }
 
     #[test]

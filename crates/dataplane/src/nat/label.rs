@@ -12,6 +12,9 @@
 //! it came. A packet from inside belongs to the port by which it will leave, and is not translated if that is none of
 //! them; an endpoint with a port forward belongs to the forward's port.
 //!
+//! With ports in several VRFs the same holds, with one outside port too: the way decides. A public address is one of the
+//! VRF where its packet arrives, or, for a packet from inside, of the VRF where its way leads.
+//!
 //! Packets that concern a [helper](crate::helpers) cross too, with their own shard as the second one.
 //!
 //! A public address of one host is like that of a pool. Hosts with one need no session: their packets have a shard by both
@@ -29,9 +32,9 @@
 //! one and the receiver's at the same time.
 
 use super::config::{NatConfig, NatConfigError, NatProtocol};
-use super::layout::{End, Layout};
+use super::layout::{End, Inside, Layout};
 use super::nat64::{self, Nat64Prefix, Outward};
-use super::one_to_one::{About, OneToOne, Untranslated};
+use super::one_to_one::{About, Counterpart, OneToOne, Untranslated};
 use super::rewrite::{self, Quote};
 use crate::helpers::Helpers;
 use crate::ingress::Addresses;
@@ -76,6 +79,8 @@ pub struct Labeler {
     untranslated: Untranslated,
     /// Inside hosts with public addresses of their own.
     one_to_one: Option<Arc<OneToOne>>,
+    /// Whether a packet from inside is asked for its way: there are several outside ports, or VRFs.
+    asks_for_way: bool,
     /// Whether what a packet is may depend on more than its port of arrival and its destination.
     asks_more: bool,
     helpers: Helpers,
@@ -94,12 +99,14 @@ impl Labeler {
         for port in config.outside_ports() {
             sides[usize::from(port)] = Side::Outside;
         }
-        let others = config.outsides().skip(1).map(|outside| Arc::new(Layout::new(&outside)));
+        let others: Box<_> =
+            config.outsides().skip(1).map(|outside| Arc::new(Layout::new(&outside))).collect();
         let untranslated = Untranslated::new(config);
         let one_to_one = OneToOne::new(config).map(Arc::new);
         Ok(Self {
             layout: Arc::new(Layout::new(config)),
-            others: others.collect(),
+            asks_for_way: !others.is_empty() || !config.vrfs.is_empty(),
+            others,
             sides: sides.into_boxed_slice(),
             asks_more: one_to_one.is_some() || untranslated.asks_for_source() || !config.helpers.is_empty(),
             helpers: config.helpers,
@@ -122,7 +129,7 @@ impl Labeler {
         self.label_toward(packet, l3, |_, _, home| Some(home.unwrap_or(0)));
     }
 
-    /// The same, if there are several outside ports. `choose` gets a packet from inside, its destination, and the place
+    /// The same, if packets from inside are asked for their way ([`Self::asks_for_way`]). `choose` gets a packet from inside, its destination, and the place
     /// of the outside port that has a forward to its source, if one has; it returns the place of the one by which the
     /// packet leaves, if it leaves by one of them.
     #[inline(always)]
@@ -146,7 +153,7 @@ impl Labeler {
             // It stands for an IPv6 host.
             return packet.drop_for(DropReason::MartianSource);
         }
-        if !self.others.is_empty() || self.asks_more && self.is_special(packet, (source, destination)) {
+        if self.asks_for_way || self.asks_more && self.is_special(packet, (source, destination)) {
             return self.label_among(packet, l3, (source, destination), choose);
         }
         let labels = self.labels(packet.port_in, destination);
@@ -175,6 +182,11 @@ impl Labeler {
             }
             labels => self.label_with_ports(packet, source, labels),
         }
+    }
+
+    /// Whether the way of a packet from inside decides what becomes of it: there are several outside ports, or VRFs.
+    pub fn asks_for_way(&self) -> bool {
+        self.asks_for_way
     }
 
     /// Whether IPv6 hosts inside reach IPv4 hosts.
@@ -220,19 +232,19 @@ impl Labeler {
         let remote = outward.remote;
         // A rule has chosen a way for IPv6.
         packet.next_hop = 0;
-        let pool = self.layouts().position(|layout| layout.is_public(remote));
-        let receiver = self.one_to_one.as_deref().and_then(|pairs| pairs.inside_of(remote));
-        let owner = pool.or(receiver.map(|receiver| receiver.outside));
-        if owner.is_none() && self.untranslated.has(remote) {
+        let mut way = Way::new(choose);
+        let (owner, receiver) = self.owner_inward(packet, remote, None, &mut way);
+        let vrf = self.layout.vrf_of(packet.port_in);
+        if owner.is_none() && self.untranslated.has_from(vrf, remote) {
             // Answers of an IPv4 host inside would not come back through NAT.
             return Err(DropReason::Nat64Address);
         }
         if owner.is_some() && (!self.hairpin || is_echo(packet)) {
             return Err(DropReason::NatNoMapping);
         }
-        let outside = owner.or_else(|| choose(packet, remote, None)).ok_or(DropReason::NoRoute)?;
+        let outside = owner.or_else(|| way.of(packet, remote, None)).ok_or(DropReason::NoRoute)?;
         let (layout, first) = self.layout_of(outside);
-        let home = layout.home_of(outward.host);
+        let home = Inside { vrf, address: layout.home_of(outward.host) };
         packet.shard = first + layout.session_shard(outward.protocol, home, outward.port);
         packet.flags.set(PacketFlags::NAT_OUT);
         if owner.is_some() {
@@ -245,7 +257,7 @@ impl Labeler {
         Ok(())
     }
 
-    /// What the table above says.
+    /// What the table above says, if all is in the main table.
     #[inline(always)]
     fn labels(&self, port_in: u16, destination: u32) -> u8 {
         let public = self.layout.is_public(destination);
@@ -267,15 +279,17 @@ impl Labeler {
     /// Whether a packet may be one of an exception with a source, have an end with a public address of its own, or
     /// concern a helper.
     fn is_special(&self, packet: &Packet, (source, destination): (u32, u32)) -> bool {
+        // There is one VRF: otherwise all packets are looked at with care.
+        let [sender, receiver] = [source, destination].map(|address| Inside { vrf: 0, address });
         let is_mapped = |one_to_one: &Arc<OneToOne>| {
-            one_to_one.public_of(source).is_some() || one_to_one.inside_of(destination).is_some()
+            one_to_one.public_of(sender).is_some() || one_to_one.inside_of(receiver).is_some()
         };
         // An ICMP error may come from anybody.
         let is_error =
             packet.protocol == NatProtocol::Icmp.number() && !packet.flags.has(PacketFlags::HAS_PORTS);
         is_error
             || self.helpers.concerning(packet).is_some()
-            || self.untranslated.has_pair(source, destination)
+            || self.untranslated.has_pair(sender, destination)
             || self.one_to_one.as_ref().is_some_and(is_mapped)
     }
 
@@ -287,13 +301,40 @@ impl Labeler {
         let port = select_unpredictable(outbound, packet.src_port, packet.dst_port);
         packet.shard = self.layout.port_shard(port);
         if !self.layout.shard_is_port_shard() {
-            let of_session = self.layout.inside_shard(packet.protocol, source, packet.src_port);
+            let sender = Inside { vrf: 0, address: source };
+            let of_session = self.layout.inside_shard(packet.protocol, sender, packet.src_port);
             packet.shard = select_unpredictable(outbound, of_session, packet.shard);
         }
     }
 
-    /// Labels a packet where there are several outside ports, hosts with public addresses of their own, or exceptions
-    /// with sources.
+    /// The place of the outside port with a public address of a VRF, and the host whose own it is.
+    fn owner(&self, vrf: u8, address: u32) -> (Option<usize>, Option<Counterpart>) {
+        let pool = self.layouts().position(|layout| layout.vrf == vrf && layout.is_public(address));
+        let pairs = self.one_to_one.as_deref();
+        let receiver = pairs.and_then(|pairs| pairs.inside_of(Inside { vrf, address }));
+        (pool.or(receiver.map(|receiver| receiver.outside)), receiver)
+    }
+
+    /// The same for a packet from inside, to which an address means what it does in its VRF, else where its way leads.
+    fn owner_inward(
+        &self,
+        packet: &mut Packet,
+        address: u32,
+        home: Option<usize>,
+        way: &mut Way<impl FnOnce(&mut Packet, u32, Option<usize>) -> Option<usize>>,
+    ) -> (Option<usize>, Option<Counterpart>) {
+        let vrf = self.layout.vrf_of(packet.port_in);
+        let found = self.owner(vrf, address);
+        let is_elsewhere = |of: u8| of != vrf && self.owner(of, address).0.is_some();
+        if found.0.is_some() || !self.layouts().any(|layout| is_elsewhere(layout.vrf)) {
+            return found;
+        }
+        let leads_to = way.of(packet, address, home).map(|outside| self.layout_of(outside).0.vrf);
+        leads_to.map_or((None, None), |vrf| self.owner(vrf, address))
+    }
+
+    /// Labels a packet where there are several outside ports or VRFs, hosts with public addresses of their own, or
+    /// exceptions with sources.
     fn label_among(
         &self,
         packet: &mut Packet,
@@ -302,21 +343,32 @@ impl Labeler {
         choose: impl FnOnce(&mut Packet, u32, Option<usize>) -> Option<usize>,
     ) {
         let side = self.side(packet.port_in);
+        if side == Side::Neither {
+            return;
+        }
         let about = About::of(packet, &l3[..l3.len().min(place(packet.ip_len))]);
-        let inside = about.address(l3, End::Source).unwrap_or(ends.0);
+        let inside = self.layout.inside_of(packet, about.address(l3, End::Source).unwrap_or(ends.0));
         let one_to_one = self.one_to_one.as_deref();
         let sender = one_to_one.and_then(|pairs| pairs.public_of(inside)).filter(|_| side == Side::Inside);
-        let receiver = one_to_one.and_then(|pairs| pairs.inside_of(ends.1));
-        let pool = self.layouts().position(|layout| layout.is_public(ends.1));
-        let owner = pool.or(receiver.map(|receiver| receiver.outside));
-        let untranslated = self.untranslated.has(ends.1) || self.untranslated.has_pair(inside, ends.1);
+        let home = if side == Side::Inside { self.home(packet, l3, ends.0) } else { None };
+        // What a rule has chosen stays, unless NAT sends the packet out.
+        let (chosen, mut way) = (packet.next_hop, Way::new(choose));
+        let (owner, receiver) = match side {
+            Side::Inside => self.owner_inward(packet, ends.1, home, &mut way),
+            _ => self.owner(inside.vrf, ends.1),
+        };
+        let untranslated =
+            self.untranslated.has_from(inside.vrf, ends.1) || self.untranslated.has_pair(inside, ends.1);
         let labels = side.labels(owner.is_some(), untranslated);
         let outside = match labels {
             0 => None,
-            PacketFlags::NAT_OUT => choose(packet, ends.1, self.home(packet, l3, ends.0)),
+            PacketFlags::NAT_OUT => way.of(packet, ends.1, home),
             _ => owner,
         };
-        let Some(outside) = outside else { return };
+        let Some(outside) = outside else {
+            packet.next_hop = chosen;
+            return;
+        };
         let (layout, first) = self.layout_of(outside);
         let (protocol, is_out) = (about.protocol(packet), labels == PacketFlags::NAT_OUT);
         let shard_between =
@@ -325,7 +377,7 @@ impl Labeler {
             (HAIRPIN, None, None) => self.label_carefully(packet, l3, ends, labels, outside),
             (HAIRPIN, ..) if self.hairpin => {
                 let shard = match (sender, receiver) {
-                    (Some(_), Some(receiver)) => Some(shard_between(inside, receiver.address)),
+                    (Some(_), Some(receiver)) => Some(shard_between(inside.address, receiver.address)),
                     _ if NatProtocol::from_ip(protocol).is_none() => None,
                     _ => shards(layout, packet, l3, ends.0, ends.1)
                         .map(|(out, into)| first + if sender.is_none() { out } else { into }),
@@ -339,13 +391,16 @@ impl Labeler {
             (HAIRPIN, ..) => {}
             (_, Some(sender), _) if is_out && sender.outside == outside => {
                 packet.flags.set(labels);
-                packet.shard = shard_between(inside, about.remote(ends, End::Source));
+                packet.shard = shard_between(inside.address, about.remote(ends, End::Source));
             }
             (_, _, Some(receiver)) if !is_out => {
                 packet.flags.set(labels);
                 packet.shard = shard_between(receiver.address, about.remote(ends, End::Destination));
             }
             _ => self.label_carefully(packet, l3, ends, labels, outside),
+        }
+        if !packet.flags.has(PacketFlags::NAT_OUT) {
+            packet.next_hop = chosen;
         }
         // What a helper reads waits for all shards, as hairpins do; hairpins themselves are not read.
         if labels != HAIRPIN && packet.shard != NO_SHARD && self.helpers.concerning(packet).is_some() {
@@ -373,7 +428,8 @@ impl Labeler {
             let quote = quote_of(packet, l3).filter(|_| packet.protocol == NatProtocol::Icmp.number())?;
             (quote.transport?, quote.destination, quote.destination_port)
         };
-        self.layouts().position(|layout| layout.is_forwarded(protocol, address, port))
+        let inside = self.layout.inside_of(packet, address);
+        self.layouts().position(|layout| layout.is_forwarded(protocol, inside, port))
     }
 
     /// Labels hairpins, packets without ports and packets of other protocols, and all packets where there are several
@@ -411,6 +467,25 @@ impl Labeler {
     }
 }
 
+/// The outside port by which a packet from inside leaves, asked for at most once.
+struct Way<C> {
+    choose: Option<C>,
+    found: Option<usize>,
+}
+
+impl<C: FnOnce(&mut Packet, u32, Option<usize>) -> Option<usize>> Way<C> {
+    fn new(choose: C) -> Self {
+        Self { choose: Some(choose), found: None }
+    }
+
+    fn of(&mut self, packet: &mut Packet, destination: u32, home: Option<usize>) -> Option<usize> {
+        if let Some(choose) = self.choose.take() {
+            self.found = choose(packet, destination, home);
+        }
+        self.found
+    }
+}
+
 /// The shards of the packet as one from inside and as one from outside; drops it if it has none.
 fn shards(
     layout: &Layout,
@@ -425,7 +500,7 @@ fn shards(
     };
     if packet.flags.has(PacketFlags::HAS_PORTS) {
         return Some((
-            layout.session_shard(protocol, source, packet.src_port),
+            layout.session_shard(protocol, layout.inside_of(packet, source), packet.src_port),
             layout.port_shard(packet.dst_port),
         ));
     }
@@ -450,7 +525,11 @@ fn error_shards(layout: &Layout, packet: &mut Packet, l3: &[u8], destination: u3
     };
     Some(match quote.transport {
         Some(protocol) => (
-            layout.session_shard(protocol, quote.destination, quote.destination_port),
+            layout.session_shard(
+                protocol,
+                layout.inside_of(packet, quote.destination),
+                quote.destination_port,
+            ),
             layout.port_shard(quote.source_port),
         ),
         None => (

@@ -10,10 +10,10 @@
 //! Everything here is fixed at construction and shared read-only.
 
 use super::blocks::{BlockPlan, PAIR_BITS};
-use super::config::{Nat64Config, NatConfig, NatProtocol, PortSelection};
+use super::config::{Nat64Config, NatConfig, NatProtocol, PortSelection, small};
 use std::hint::select_unpredictable;
 use std::ops::{Range, RangeInclusive};
-use thalweg_base::mix64;
+use thalweg_base::{Packet, mix64};
 
 /// The end of a packet by which its session is found, and which is translated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +25,30 @@ pub(crate) enum End {
     Destination = 1,
 }
 
+/// An inside address, and the VRF that it is in: hosts of two may have one address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Inside {
+    pub(crate) vrf: u8,
+    pub(crate) address: u32,
+}
+
+impl Inside {
+    /// Both in one word.
+    #[inline(always)]
+    pub(crate) fn word(self) -> u64 {
+        u64::from(self.vrf) << 32 | u64::from(self.address)
+    }
+}
+
+/// Where a key has the VRF of an inside endpoint; public endpoints have the shard's.
+const VRF_AT: u32 = 57;
+
+/// What the VRF adds to a key: nothing to a public endpoint's. Computed without branches.
+#[inline(always)]
+pub(crate) fn vrf_part(end: End, vrf: u8) -> u64 {
+    (u64::from(vrf) << VRF_AT) & (end as u64).wrapping_sub(1)
+}
+
 /// An endpoint in one word: end, protocol number, port, address.
 #[inline(always)]
 pub(crate) fn endpoint_key(end: End, protocol: u8, address: u32, port: u16) -> u64 {
@@ -33,8 +57,8 @@ pub(crate) fn endpoint_key(end: End, protocol: u8, address: u32, port: u16) -> u
 
 /// The key of an inside endpoint.
 #[inline(always)]
-pub(crate) fn inside_key(protocol: NatProtocol, address: u32, port: u16) -> u64 {
-    endpoint_key(End::Source, protocol.number(), address, port)
+pub(crate) fn inside_key(protocol: u8, inside: Inside, port: u16) -> u64 {
+    endpoint_key(End::Source, protocol, inside.address, port) | vrf_part(End::Source, inside.vrf)
 }
 
 /// Ports of one parity, address and protocol over all shards.
@@ -57,6 +81,10 @@ pub(crate) struct Layout {
     forward_shard: FixedMap,
     /// If there are IPv6 hosts inside.
     pub(crate) nat64: Option<Nat64Config>,
+    /// The VRF of the public addresses.
+    pub(crate) vrf: u8,
+    /// By port; empty if all of NAT is in the main table.
+    vrfs: Box<[u8]>,
 }
 
 impl Layout {
@@ -77,9 +105,11 @@ impl Layout {
             address_index,
             forward_shard: FixedMap::new(std::iter::empty()),
             nat64: config.nat64,
+            vrf: config.vrf_of(config.outside_port),
+            vrfs: config.vrfs.iter().map(|vrf| small(*vrf)).collect(),
         };
         layout.forward_shard = FixedMap::new(config.each_forward().map(|f| {
-            let key = inside_key(f.protocol, u32::from(f.inside_address), f.inside_port);
+            let key = inside_key(f.protocol.number(), f.inside(), f.inside_port);
             (key, u32::from(layout.port_shard(f.public_port)))
         }));
         layout
@@ -93,19 +123,19 @@ impl Layout {
 
     /// The shard that owns the session of an inside endpoint.
     #[inline(always)]
-    pub(crate) fn session_shard(&self, protocol: NatProtocol, address: u32, port: u16) -> u16 {
-        self.inside_shard(protocol.number(), address, port)
+    pub(crate) fn session_shard(&self, protocol: NatProtocol, inside: Inside, port: u16) -> u16 {
+        self.inside_shard(protocol.number(), inside, port)
     }
 
     /// The same by the protocol's number.
     #[inline(always)]
-    pub(crate) fn inside_shard(&self, protocol: u8, address: u32, port: u16) -> u16 {
-        let key = endpoint_key(End::Source, protocol, address, port);
+    pub(crate) fn inside_shard(&self, protocol: u8, inside: Inside, port: u16) -> u16 {
+        let key = inside_key(protocol, inside, port);
         if let Some(shard) = self.forward_shard.get(key) {
             return shard as u16;
         }
         if let Some(blocks) = &self.blocks {
-            return blocks.shard_of(address) as u16 & (self.shards - 1);
+            return blocks.shard_of(inside.address) as u16 & (self.shards - 1);
         }
         match self.selection {
             PortSelection::Preserve => self.port_shard(port),
@@ -127,8 +157,36 @@ impl Layout {
     }
 
     /// Whether a port forward leads to an inside endpoint.
-    pub(crate) fn is_forwarded(&self, protocol: NatProtocol, address: u32, port: u16) -> bool {
-        self.forward_shard.get(inside_key(protocol, address, port)).is_some()
+    pub(crate) fn is_forwarded(&self, protocol: NatProtocol, inside: Inside, port: u16) -> bool {
+        self.forward_shard.get(inside_key(protocol.number(), inside, port)).is_some()
+    }
+
+    /// Whether some port of NAT is in another VRF than the main one.
+    #[inline(always)]
+    pub(crate) fn knows_vrfs(&self) -> bool {
+        !self.vrfs.is_empty()
+    }
+
+    /// The VRF of a port.
+    #[inline(always)]
+    pub(crate) fn vrf_of(&self, port: u16) -> u8 {
+        self.vrfs.get(usize::from(port)).copied().unwrap_or(0)
+    }
+
+    /// The inside host with an address behind the port where a packet arrived.
+    #[inline(always)]
+    pub(crate) fn inside_of(&self, packet: &Packet, address: u32) -> Inside {
+        Inside { vrf: self.vrf_of(packet.port_in), address }
+    }
+
+    /// The VRF of the address that is translated at an end of a packet.
+    pub(crate) fn vrf_at(&self, end: End, packet: &Packet) -> u8 {
+        if end == End::Source { self.vrf_of(packet.port_in) } else { self.vrf }
+    }
+
+    /// Whether programs of the router may have a public address: they are in the main table.
+    pub(crate) fn is_routers(&self, address: u32) -> bool {
+        self.vrf == 0 && self.is_public(address)
     }
 
     /// Whether an address is public.

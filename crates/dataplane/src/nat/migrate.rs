@@ -1,6 +1,7 @@
 //! Migrates sessions when the configuration changes.
 
 use super::config::NatConfig;
+use super::layout::Layout;
 use super::shard::NatShard;
 use super::stage::NatStage;
 use crate::reverse_path::SourceCheck;
@@ -47,13 +48,12 @@ impl<E: Exclusion> NatStage<E> {
         }
         for before in old.shards() {
             let before = before.enter();
-            let is_filtered = before.is_filtered();
             for session in before.sessions() {
-                let [(inside, inside_port), (public, _)] = session.ends();
-                let (host, home) = (before.host_of(inside), before.home_of(inside));
-                let number = self
-                    .number_of(public, |layout| layout.session_shard(session.protocol, home, inside_port));
-                let taken = shards[number].adopt(session, host, is_filtered, now_ns);
+                let [(_, inside_port), (public, _)] = session.ends();
+                let (home, protocol) = (before.home_of(session.inside()), session.protocol());
+                let shard = |layout: &Layout| layout.session_shard(protocol, home, inside_port);
+                let number = self.number_of(before.layout.vrf, public, shard);
+                let taken = shards[number].adopt(session, &before, now_ns);
                 inherited.kept += u64::from(taken);
                 inherited.displaced += u64::from(!taken);
             }
@@ -63,8 +63,9 @@ impl<E: Exclusion> NatStage<E> {
             let before = before.enter();
             for (key, session) in before.all_bare() {
                 let (protocol, peer, public) = key;
-                let number = self.number_of(public, |layout| layout.bare_shard(protocol, peer));
-                let taken = shards[number].adopt_bare(key, session);
+                let shard = |layout: &Layout| layout.bare_shard(protocol, peer);
+                let number = self.number_of(before.layout.vrf, public, shard);
+                let taken = shards[number].adopt_bare(key, session, before.layout.vrf);
                 inherited.kept += u64::from(taken && session.inside.is_some());
                 inherited.displaced += u64::from(!taken && session.inside.is_some());
             }

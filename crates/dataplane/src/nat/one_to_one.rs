@@ -8,10 +8,11 @@
 //! A hairpin may have one end here and the other in a session, or both here. Its source is translated first: filters of
 //! sessions know remote hosts by their public addresses.
 
-use super::config::{AddressPair, NatConfig, NatProtocol};
-use super::layout::End;
+use super::config::{AddressPair, NatConfig, NatProtocol, small};
+use super::layout::{End, Inside};
 use super::rewrite::{self, Quote};
 use super::shard::{at_hand, is_whole, transport};
+use crate::vrf::table_number;
 use ipnet::Ipv4Net;
 use std::net::SocketAddrV4;
 use thalweg_base::{DropReason, Packet, PacketFlags};
@@ -21,14 +22,16 @@ use thalweg_base::{DropReason, Packet, PacketFlags};
 pub(crate) struct OneToOne {
     inside: Box<[Run]>,
     public: Box<[Run]>,
+    /// Whether there are ports of NAT in several VRFs, so that the look-up of what comes in is in its host's.
+    leads: bool,
 }
 
-/// Consecutive addresses, and those that stand for them.
+/// Consecutive addresses of a VRF, and those that stand for them.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    first: u32,
+    first: Inside,
     last: u32,
-    other: u32,
+    other: Inside,
     /// The place of the outside port.
     outside: usize,
 }
@@ -37,50 +40,60 @@ struct Run {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counterpart {
     pub(crate) address: u32,
+    /// Its VRF.
+    pub(crate) vrf: u8,
     pub(crate) outside: usize,
 }
 
 impl OneToOne {
     /// The pairs of a validated configuration; `None` if it has none.
     pub(crate) fn new(config: &NatConfig) -> Option<Self> {
-        let runs = |from: fn(&AddressPair) -> Ipv4Net, to: fn(&AddressPair) -> Ipv4Net| {
-            let of = |pair: &AddressPair| Run {
-                first: from(pair).network().into(),
-                last: from(pair).broadcast().into(),
-                other: to(pair).network().into(),
-                outside: pair.outside,
+        let outsides: Vec<u8> = config.outside_ports().map(|port| config.vrf_of(port)).collect();
+        let vrf_of = |pair: &AddressPair| outsides.get(pair.outside).copied().unwrap_or(0);
+        let runs = |is_inside: bool| {
+            let of = |pair: &AddressPair| {
+                let inside = (small(pair.vrf), pair.inside);
+                let public = (vrf_of(pair), pair.public);
+                let (from, to) = if is_inside { (inside, public) } else { (public, inside) };
+                let first = |(vrf, net): (u8, Ipv4Net)| Inside { vrf, address: net.network().into() };
+                Run {
+                    first: first(from),
+                    last: from.1.broadcast().into(),
+                    other: first(to),
+                    outside: pair.outside,
+                }
             };
             let mut runs: Vec<Run> = config.one_to_one.iter().map(of).collect();
             runs.sort_by_key(|run| run.first);
             runs.into_boxed_slice()
         };
-        let inside = runs(|pair| pair.inside, |pair| pair.public);
-        let public = runs(|pair| pair.public, |pair| pair.inside);
-        (!inside.is_empty()).then_some(Self { inside, public })
+        let (inside, public) = (runs(true), runs(false));
+        (!inside.is_empty()).then_some(Self { inside, public, leads: !config.vrfs.is_empty() })
     }
 
     /// The public address of an inside host.
-    pub(crate) fn public_of(&self, inside: u32) -> Option<Counterpart> {
+    pub(crate) fn public_of(&self, inside: Inside) -> Option<Counterpart> {
         counterpart(&self.inside, inside)
     }
 
-    /// The inside host of a public address.
-    pub(crate) fn inside_of(&self, public: u32) -> Option<Counterpart> {
+    /// The inside host of a public address of a VRF.
+    pub(crate) fn inside_of(&self, public: Inside) -> Option<Counterpart> {
         counterpart(&self.public, public)
     }
 
     /// What stands for the address that is translated at an end.
-    fn of(&self, end: End, address: u32) -> Option<Counterpart> {
+    fn of(&self, end: End, address: Inside) -> Option<Counterpart> {
         match end {
             End::Source => self.public_of(address),
             End::Destination => self.inside_of(address),
         }
     }
 
-    /// Translates one end of a packet, if its address has a counterpart at one of the outside ports that `is_here` admits.
+    /// Translates one end of a packet, whose address is in this VRF, if it has a counterpart at one of the outside ports
+    /// that `is_here` admits.
     pub(crate) fn translate(
         &self,
-        end: End,
+        (end, vrf): (End, u8),
         packet: &mut Packet,
         l3: &mut [u8],
         is_here: impl FnOnce(usize) -> bool,
@@ -88,7 +101,8 @@ impl OneToOne {
         let whole = is_whole(packet, l3);
         let l3 = at_hand(packet, l3);
         let about = About::of(packet, l3);
-        let found = self.of(end, about.address(l3, end)?).filter(|found| is_here(found.outside))?;
+        let address = about.address(l3, end)?;
+        let found = self.of(end, Inside { vrf, address }).filter(|found| is_here(found.outside))?;
         match about {
             About::Itself => {
                 let has_port = matches!(
@@ -108,26 +122,33 @@ impl OneToOne {
             }
             About::Quoted(_) | About::Unknown => return Some(Err(DropReason::NatIcmp)),
         }
+        if self.leads && end == End::Destination {
+            packet.next_hop = table_number(found.vrf.into());
+        }
         packet.flags.set(PacketFlags::TRANSLATED);
         Some(Ok(()))
     }
 }
 
 impl OneToOne {
-    /// The inside endpoint that a hairpin leads to, if its destination has a counterpart; none for an ICMP error, whose
-    /// endpoint is that of the quoted packet.
-    pub(crate) fn receiver(&self, packet: &Packet, l3: &[u8]) -> Option<Option<SocketAddrV4>> {
+    /// The inside endpoint that a hairpin leads to, if its destination, in this VRF, has a counterpart; none for an ICMP
+    /// error, whose endpoint is that of the quoted packet. The packet is led there.
+    pub(crate) fn receiver(&self, packet: &mut Packet, l3: &[u8], vrf: u8) -> Option<Option<SocketAddrV4>> {
         let (_, destination) = rewrite::addresses(l3)?;
-        let address = self.inside_of(destination)?.address;
+        let Counterpart { address, vrf, .. } = self.inside_of(Inside { vrf, address: destination })?;
+        if self.leads {
+            packet.next_hop = table_number(vrf.into());
+        }
         let has_port = packet.flags.has(PacketFlags::HAS_PORTS);
         Some(has_port.then(|| SocketAddrV4::new(address.into(), packet.dst_port)))
     }
 }
 
-fn counterpart(runs: &[Run], address: u32) -> Option<Counterpart> {
-    let run = runs[..runs.partition_point(|run| run.first <= address)].last()?;
-    let place = address - run.first;
-    (address <= run.last).then(|| Counterpart { address: run.other + place, outside: run.outside })
+fn counterpart(runs: &[Run], of: Inside) -> Option<Counterpart> {
+    let run = runs[..runs.partition_point(|run| run.first <= of)].last()?;
+    let (place, Inside { vrf, address }) = (of.address.wrapping_sub(run.first.address), run.other);
+    let is_within = run.first.vrf == of.vrf && of.address <= run.last;
+    is_within.then(|| Counterpart { address: address.wrapping_add(place), vrf, outside: run.outside })
 }
 
 /// What of a packet says whose it is.
@@ -197,8 +218,10 @@ fn masked(net: &Ipv4Net) -> Masked {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Untranslated {
     destinations: Box<[Masked]>,
-    /// Source and destination.
-    pairs: Box<[(Masked, Masked)]>,
+    /// For each of them the VRF of the senders; none means all. Empty if all of NAT is in the main table.
+    vrfs: Box<[Option<u8>]>,
+    /// The VRF of the senders, sources and destinations.
+    pairs: Box<[(Option<u8>, Masked, Masked)]>,
 }
 
 impl Untranslated {
@@ -206,15 +229,22 @@ impl Untranslated {
     pub(crate) fn new(config: &NatConfig) -> Self {
         let (of_source, of_any): (Vec<_>, Vec<_>) =
             config.exceptions.iter().partition(|exception| !exception.sources.is_empty());
-        let destinations = of_any.iter().flat_map(|exception| &exception.destinations);
+        let of_any = of_any
+            .iter()
+            .flat_map(|exception| exception.destinations.iter().map(|net| (exception.vrf.map(small), *net)));
+        let inside = config.untranslated.iter().map(|(vrf, net)| (Some(small(*vrf)), *net));
+        let destinations: Vec<_> = inside.chain(of_any).collect();
         let everywhere = [Ipv4Net::default()];
         let pairs = of_source.iter().flat_map(|exception| {
             let to =
                 if exception.destinations.is_empty() { &everywhere[..] } else { &exception.destinations };
-            exception.sources.iter().flat_map(move |from| to.iter().map(move |to| (masked(from), masked(to))))
+            let (vrf, from) = (exception.vrf.map(small), &exception.sources);
+            from.iter().flat_map(move |from| to.iter().map(move |to| (vrf, masked(from), masked(to))))
         });
+        let vrfs = destinations.iter().map(|(vrf, _)| *vrf);
         Self {
-            destinations: config.untranslated.iter().chain(destinations).map(masked).collect(),
+            vrfs: if config.vrfs.is_empty() { Box::default() } else { vrfs.collect() },
+            destinations: destinations.iter().map(|(_, net)| masked(net)).collect(),
             pairs: pairs.collect(),
         }
     }
@@ -224,7 +254,17 @@ impl Untranslated {
         !self.pairs.is_empty()
     }
 
-    /// Whether packets to this destination are left alone, no matter who sends them.
+    /// Whether packets to this destination from hosts of a VRF are left alone.
+    pub(crate) fn has_from(&self, vrf: u8, destination: u32) -> bool {
+        if self.vrfs.is_empty() {
+            return self.has(destination);
+        }
+        let is_about = |of: &Option<u8>| of.is_none_or(|of| of == vrf);
+        let mut all = self.vrfs.iter().zip(&self.destinations);
+        all.any(|(of, net)| is_about(of) && holds(*net, destination))
+    }
+
+    /// Whether packets to this destination are left alone, no matter who sends them, if all are in the main table.
     #[inline(always)]
     pub(crate) fn has(&self, destination: u32) -> bool {
         // All of them without an early exit: there are few, and where the match is cannot be predicted.
@@ -232,8 +272,10 @@ impl Untranslated {
     }
 
     /// Whether an exception is about packets of this source to this destination.
-    pub(crate) fn has_pair(&self, source: u32, destination: u32) -> bool {
-        self.pairs.iter().any(|(from, to)| holds(*from, source) && holds(*to, destination))
+    pub(crate) fn has_pair(&self, source: Inside, destination: u32) -> bool {
+        let is_about = |vrf: Option<u8>| vrf.is_none_or(|vrf| vrf == source.vrf);
+        let mut all = self.pairs.iter();
+        all.any(|(vrf, from, to)| is_about(*vrf) && holds(*from, source.address) && holds(*to, destination))
     }
 }
 

@@ -4,7 +4,7 @@
 //! Pool 0 is that of hosts in no group. Which pool a host has is no part of the table's geometry, so a reload changes
 //! it in place: sessions stay where they are, and new ones go to the new pool.
 
-use super::config::{NatConfig, NatGroup};
+use super::config::{NatConfig, NatGroup, small};
 use ipnet::{IpNet, Ipv4Net};
 use std::net::IpAddr;
 use std::ops::Range;
@@ -12,8 +12,8 @@ use std::ops::Range;
 /// The pools of one outside port.
 #[derive(Clone, Debug)]
 pub(crate) struct Pools {
-    /// First and last inside address, and the pool; the first that has a host counts.
-    networks: Box<[(IpAddr, IpAddr, usize)]>,
+    /// VRF, first and last inside address, and the pool; the first that has a host counts.
+    networks: Box<[(u8, IpAddr, IpAddr, usize)]>,
     all: Box<[Pool]>,
 }
 
@@ -36,15 +36,17 @@ impl Pools {
         let all: Vec<Pool> = std::iter::once(&rest).chain(&config.groups).map(|g| pool(config, g)).collect();
         let each = config.groups.iter().zip(1..);
         let networks = each.flat_map(|(group, number)| {
-            group.inside.iter().map(move |net| (net.network(), net.broadcast(), number))
+            let vrf = small(group.vrf);
+            group.inside.iter().map(move |net| (vrf, net.network(), net.broadcast(), number))
         });
         Self { networks: networks.collect(), all: all.into() }
     }
 
-    /// The number of the pool of an inside host with this address.
-    pub(crate) fn number_of(&self, inside: IpAddr) -> usize {
-        let found = self.networks.iter().find(|(first, last, _)| (*first..=*last).contains(&inside));
-        found.map_or(0, |(_, _, number)| *number)
+    /// The number of the pool of an inside host with this address in a VRF.
+    pub(crate) fn number_of(&self, vrf: u8, inside: IpAddr) -> usize {
+        let has = |of: u8, first, last| of == vrf && (first..=last).contains(&inside);
+        let found = self.networks.iter().find(|(of, first, last, _)| has(*of, *first, *last));
+        found.map_or(0, |(.., number)| *number)
     }
 
     /// The number of the pool that a public address is in.
@@ -117,6 +119,7 @@ impl NatConfig {
         NatGroup {
             name: "default".to_owned(),
             inside: Vec::new(),
+            vrf: 0,
             addresses: 0..end.unwrap_or(self.public_addresses.len()),
             outside: 0,
             limits,

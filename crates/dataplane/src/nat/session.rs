@@ -29,7 +29,8 @@
 //! Memory: one cache line per session, 64 bytes.
 
 use super::config::{Filtering, NatProtocol, NatTimeouts};
-use super::layout::{End, endpoint_key};
+use super::layout::{End, Inside, endpoint_key, vrf_part};
+use crate::vrf::VRFS_MAX;
 use std::hint::select_unpredictable;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use thalweg_wire::tcp;
@@ -265,7 +266,7 @@ pub(crate) struct Session {
     pub(crate) ports: [u16; 2],
     /// Index of the public address.
     pub(crate) public_index: u8,
-    pub(crate) protocol: NatProtocol,
+    pub(crate) kind: Kind,
     pub(crate) state: SessionState,
     pub(crate) life: Life,
     /// TCP: the sequence number that proves a RST from outside.
@@ -279,6 +280,28 @@ pub(crate) struct Session {
 
 const _: () = assert!(size_of::<Session>() == 64);
 
+/// The protocol of a session, and the VRF of its inside host, in one byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kind(u8);
+
+const _: () = assert!(VRFS_MAX <= 1 << 6);
+
+impl Kind {
+    pub(crate) const fn new(protocol: NatProtocol, vrf: u8) -> Self {
+        Self(vrf << 2 | protocol as u8)
+    }
+
+    #[inline(always)]
+    fn protocol(self) -> NatProtocol {
+        NatProtocol::from_code(self.0 & 3)
+    }
+
+    #[inline(always)]
+    fn vrf(self) -> u8 {
+        self.0 >> 2
+    }
+}
+
 impl Session {
     /// A record without a session.
     pub(crate) const EMPTY: Session = Session {
@@ -286,7 +309,7 @@ impl Session {
         addresses: [0; 2],
         ports: [0; 2],
         public_index: 0,
-        protocol: NatProtocol::Tcp,
+        kind: Kind::new(NatProtocol::Tcp, 0),
         state: SessionState::Udp,
         life: Life::None,
         awaited: 0,
@@ -308,7 +331,23 @@ impl Session {
     #[inline(always)]
     pub(crate) fn key(&self, end: End) -> u64 {
         let (address, port) = (self.addresses[end as usize], self.ports[end as usize]);
-        endpoint_key(end, self.protocol.number(), address, port)
+        endpoint_key(end, self.protocol().number(), address, port) | vrf_part(end, self.vrf())
+    }
+
+    #[inline(always)]
+    pub(crate) fn protocol(&self) -> NatProtocol {
+        self.kind.protocol()
+    }
+
+    /// The VRF of the inside host.
+    #[inline(always)]
+    pub(crate) fn vrf(&self) -> u8 {
+        self.kind.vrf()
+    }
+
+    /// The inside host.
+    pub(crate) fn inside(&self) -> Inside {
+        Inside { vrf: self.vrf(), address: self.addresses[0] }
     }
 
     /// Records the destination of the first packet, unless a filter needs the space.

@@ -45,17 +45,18 @@ use super::bare::BareSessions;
 use super::config::{Filtering, NatConfig, NatProtocol};
 use super::events::EventLog;
 use super::hosts::Hosts;
-use super::layout::{End, Layout, endpoint_key};
+use super::layout::{End, Inside, Layout, endpoint_key, vrf_part};
 use super::nat64::Hosts6;
 use super::own::OwnPorts;
 use super::pools::Pools;
 use super::ports::PortPool;
 use super::rewrite::{self, Quote};
-use super::session::{Life, Session, SessionState, TcpFlags};
+use super::session::{Kind, Life, Session, SessionState, TcpFlags};
 use super::subscribers::{BlockInfo, Subscribers};
 use crate::records::{HashIndex, WHEEL_S, Wheel, counters, seconds, slice};
 use crate::reverse_path::SourceCheck;
 use crate::standby::Changes;
+use crate::vrf::table_number;
 use std::hint::select_unpredictable;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::ops::RangeInclusive;
@@ -128,6 +129,8 @@ pub enum EndedBy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionInfo {
     pub protocol: NatProtocol,
+    /// The VRF of the inside host; 0 is the main table.
+    pub vrf: u16,
     /// The inside endpoint; the port is the identifier of ICMP echo.
     pub inside: SocketAddr,
     pub public: SocketAddrV4,
@@ -168,7 +171,8 @@ impl Sought {
     ) -> Self {
         let address = header.map_or(0, |header| rewrite::address(header, end));
         let port = select_unpredictable(end == End::Source, packet.src_port, packet.dst_port);
-        let key = endpoint_key(end, packet.protocol, address, port);
+        let vrf = layout.vrf_of(packet.port_in);
+        let key = endpoint_key(end, packet.protocol, address, port) | vrf_part(end, vrf);
         Self { key, hash: layout.hash(key), session: 0 }
     }
 }
@@ -184,6 +188,8 @@ pub struct NatShard {
     translated: [u64; 2],
     now_s: u32,
     filtering: Filtering,
+    /// Whether there are ports of NAT in several VRFs, so that sessions say in which a packet is looked up.
+    leads: bool,
     timeouts_s: [u32; SessionState::COUNT],
     /// By state, whether a packet from outside refreshes the session.
     refreshed_from_outside: [bool; SessionState::COUNT],
@@ -252,6 +258,7 @@ impl NatShard {
             outside: None,
             now_s: 0,
             filtering: config.filtering,
+            leads: layout.knows_vrfs(),
             timeouts_s: SessionState::timeouts(t),
             refreshed_from_outside: SessionState::refreshed_from_outside(config.inbound_refresh),
             horizons_s: shortest.map(|s| (s + 1).min(WHEEL_S - 1)),
@@ -288,10 +295,10 @@ impl NatShard {
         for f in forwards {
             this.insert(Session {
                 expires_s: u32::MAX,
-                addresses: [f.inside_address.into(), this.layout.addresses[f.public_address]],
+                addresses: [f.inside().address, this.layout.addresses[f.public_address]],
                 ports: [f.inside_port, f.public_port],
                 public_index: f.public_address as u8,
-                protocol: f.protocol,
+                kind: Kind::new(f.protocol, f.inside().vrf),
                 state: SessionState::Forward,
                 life: Life::Alone,
                 ..Session::EMPTY
@@ -379,7 +386,8 @@ impl NatShard {
         let lifetime_s = self.timeouts_s[s.state as usize];
         let keeps_remote = self.filtering == Filtering::EndpointIndependent;
         SessionInfo {
-            protocol: s.protocol,
+            protocol: s.protocol(),
+            vrf: s.vrf().into(),
             inside: SocketAddr::new(self.address_of(s.addresses[0]), s.ports[0]),
             public: SocketAddrV4::new(Ipv4Addr::from(s.addresses[1]), s.ports[1]),
             state: s.state,
@@ -417,12 +425,12 @@ impl NatShard {
         self.translate(End::Destination, packet, l3, sought);
     }
 
-    /// The inside endpoint of a hairpin's destination, before translation; `None` for an ICMP error, whose endpoint is
+    /// The inside endpoint of a hairpin's destination, before translation, and the packet is led there; `None` for an ICMP error, whose endpoint is
     /// that of the quoted packet. An error if the public endpoint has no session: then it is the router's own, or the
     /// packet is dropped.
     pub(crate) fn inside_of(
         &mut self,
-        packet: &Packet,
+        packet: &mut Packet,
         l3: &[u8],
         now_ns: u64,
     ) -> Result<Option<SocketAddrV4>, DropReason> {
@@ -436,7 +444,9 @@ impl NatShard {
             return Err(DropReason::NatNoMapping);
         };
         let session = &self.sessions[at];
-        Ok(Some(SocketAddrV4::new(session.addresses[0].into(), session.ports[0])))
+        let (inside, vrf) = (SocketAddrV4::new(session.addresses[0].into(), session.ports[0]), session.vrf());
+        self.lead(End::Destination, packet, vrf);
+        Ok(Some(inside))
     }
 
     /// The look-up key of a packet; arbitrary for packets without an endpoint.
@@ -590,10 +600,20 @@ impl NatShard {
         packet.dst_port = select_unpredictable(outbound, packet.dst_port, port);
         packet.flags.set(PacketFlags::TRANSLATED);
         self.translated[end as usize] += u64::from(packets);
+        let vrf = session.vrf();
+        self.lead(end, packet, vrf);
         if flags.has(tcp::SYN | tcp::RST) & (packet.protocol == NatProtocol::Tcp.number()) {
             self.check_syn_or_rst(at, end, before, segment);
         }
         (address, port)
+    }
+
+    /// Has a packet that goes inside looked up in the VRF of its host.
+    #[inline(always)]
+    fn lead(&self, end: End, packet: &mut Packet, vrf: u8) {
+        if self.leads && end == End::Destination {
+            packet.next_hop = table_number(vrf.into());
+        }
     }
 
     /// The firewall's state that a session names.
@@ -672,7 +692,7 @@ impl NatShard {
             self.counters.icmp_errors_rejected += 1;
             return packet.drop_for(DropReason::NatIcmp);
         };
-        let (address, port) = match self.replacement(end, &quote) {
+        let (Inside { vrf, address }, port) = match self.replacement(end, packet, &quote) {
             Ok(found) => found,
             Err(reason) => {
                 self.counters.icmp_errors_rejected += 1;
@@ -689,22 +709,24 @@ impl NatShard {
                 self.counters.icmp_errors_in += 1;
             }
         }
+        self.lead(end, packet, vrf);
         packet.flags.set(PacketFlags::TRANSLATED);
     }
 
-    /// The replacement for the endpoint in a quote; the port is 0 if the protocol has none. An error from outside
-    /// without a session may be about a packet of the router's own.
-    fn replacement(&mut self, end: End, quote: &Quote) -> Result<(u32, u16), DropReason> {
+    /// The replacement for the endpoint in a quote, in its VRF; the port is 0 if the protocol has none. An error from
+    /// outside without a session may be about a packet of the router's own.
+    fn replacement(&mut self, end: End, packet: &Packet, quote: &Quote) -> Result<(Inside, u16), DropReason> {
         let is_inbound = end == End::Destination;
         let nobodys = if is_inbound { DropReason::NatNoMapping } else { DropReason::NatIcmp };
         if quote.transport.is_none() {
-            return self.bare_of_quote(end, quote).map(|address| (address, 0)).ok_or(nobodys);
+            return self.bare_of_quote(end, packet, quote).map(|address| (address, 0)).ok_or(nobodys);
         }
         let (address, port) = match end {
             End::Source => (quote.destination, quote.destination_port),
             End::Destination => (quote.source, quote.source_port),
         };
-        let key = endpoint_key(end, quote.protocol, address, port);
+        let vrf = self.layout.vrf_of(packet.port_in);
+        let key = endpoint_key(end, quote.protocol, address, port) | vrf_part(end, vrf);
         let at = self.find(end, key, self.layout.hash(key)).ok_or(nobodys)?;
         if is_inbound && self.is_for_router(at, quote.destination, quote.destination_port) {
             return Err(nobodys);
@@ -713,7 +735,8 @@ impl NatShard {
             return Err(DropReason::NatIcmp);
         }
         let (session, other) = (&self.sessions[at], 1 - end as usize);
-        Ok((session.addresses[other], session.ports[other]))
+        let vrf = if is_inbound { session.vrf() } else { self.layout.vrf };
+        Ok((Inside { vrf, address: session.addresses[other] }, session.ports[other]))
     }
 
     fn quote(&self, packet: &Packet, l3: &[u8], whole: bool) -> Option<Quote> {

@@ -97,15 +97,16 @@ impl<E: Exclusion> NatStage<E> {
         self.shards.len() / self.layouts.len()
     }
 
-    /// The geometry of the outside port with a public address, and the number of its first shard.
-    fn owner(&self, public: Ipv4Addr) -> Option<(&Layout, usize)> {
-        let place = self.layouts.iter().position(|layout| layout.is_public(public.into()))?;
+    /// The geometry of the outside port with a public address of a VRF, and the number of its first shard.
+    pub(super) fn owner(&self, vrf: u8, public: Ipv4Addr) -> Option<(&Layout, usize)> {
+        let has = |layout: &Arc<Layout>| layout.vrf == vrf && layout.is_public(public.into());
+        let place = self.layouts.iter().position(has)?;
         Some((&self.layouts[place], place * self.shards_each()))
     }
 
-    /// The number of the shard that is found for a public address; the first one's if there is no such address.
-    pub(super) fn number_of(&self, public: u32, shard: impl FnOnce(&Layout) -> u16) -> usize {
-        let (layout, first) = self.owner(public.into()).unwrap_or((&self.layouts[0], 0));
+    /// The number of the shard that is found for a public address of a VRF; the first one's if there is no such address.
+    pub(super) fn number_of(&self, vrf: u8, public: u32, shard: impl FnOnce(&Layout) -> u16) -> usize {
+        let (layout, first) = self.owner(vrf, public.into()).unwrap_or((&self.layouts[0], 0));
         first + usize::from(shard(layout))
     }
 
@@ -368,9 +369,9 @@ impl<E: Exclusion> NatStage<E> {
         Cells::<E, NatShard> { shards: &self.shards, generation: 0 }
     }
 
-    /// Whether NAT translates to this address.
+    /// Whether NAT translates to this address of the main table, which programs of the router may have too.
     pub fn is_public(&self, address: Ipv4Addr) -> bool {
-        self.owner(address).is_some()
+        self.owner(0, address).is_some()
     }
 
     /// Reserves exactly these public ports as a whole for the router itself: packets from any sender are the
@@ -388,7 +389,7 @@ impl<E: Exclusion> NatStage<E> {
 
     /// Claims a flow that the router itself has just sent on: its return packets are the router's.
     pub fn claim(&self, flow: OwnFlow, now_ns: u64) {
-        let owner = self.owner(flow.at.address);
+        let owner = self.owner(0, flow.at.address);
         let number = owner.map(|(layout, first)| first + usize::from(layout.port_shard(flow.at.port)));
         if let Some(shard) = number.and_then(|number| self.shards.get(number)) {
             let mut shard = shard.enter();
@@ -399,7 +400,7 @@ impl<E: Exclusion> NatStage<E> {
 
     /// The same for a protocol without ports and a peer.
     pub fn claim_bare(&self, protocol: u8, public: Ipv4Addr, peer: Ipv4Addr, now_ns: u64) {
-        let owner = self.owner(public);
+        let owner = self.owner(0, public);
         let number =
             owner.map(|(layout, first)| first + usize::from(layout.bare_shard(protocol, peer.into())));
         if let Some(shard) = number.and_then(|number| self.shards.get(number)) {
@@ -515,7 +516,8 @@ impl<G: DerefMut<Target = NatShard>> Walk<'_, G> {
             let outside = (self.first + at) / shards_each;
             let (packet, l3) = batch.packet_and_l3(i);
             let is_here = |of| end == End::Destination || of == outside;
-            if let Some(outcome) = pairs.translate(end, packet, l3, is_here) {
+            let vrf = self.shards[at].layout.vrf_at(end, packet);
+            if let Some(outcome) = pairs.translate((end, vrf), packet, l3, is_here) {
                 outcome.unwrap_or_else(|reason| packet.drop_for(reason));
                 let is_error = packet.protocol == ICMP && !packet.flags.has(PacketFlags::HAS_PORTS);
                 if let (Some(origin), true, End::Destination) = (origins.get_mut(i), is_error, end) {

@@ -12,13 +12,13 @@
 //! packets for its last owner are dropped instead of reaching a stranger (RFC 6888 REQ-8). If no block is free,
 //! packets that need a new session are dropped; existing sessions continue (REQ-11).
 //!
-//! Memory, at construction: 20 bytes for each block of the shard, and a table with room for twice the possible
+//! Memory, at construction: 28 bytes for each block of the shard, and a table with room for twice the possible
 //! subscribers: about 100 bytes a block in all.
 
 use super::blocks::BlockPlan;
 use super::config::{NatProtocol, SubscriberConfig};
 use super::events::TOLD_AGAIN_S;
-use super::layout::Layout;
+use super::layout::{Inside, Layout};
 use super::pools::Pool;
 use super::ports::PortPool;
 use crate::records::{number, place};
@@ -29,7 +29,7 @@ use thalweg_base::DropReason;
 #[derive(Clone, Copy, Debug, Default)]
 struct Block {
     /// Its owner; valid only while it has sessions.
-    owner: u32,
+    owner: Inside,
     /// Sessions by protocol.
     used: [u16; 3],
     /// The next block of the same owner, or the next free one, plus one; 0 ends the list.
@@ -98,6 +98,8 @@ impl Refusal {
 pub struct BlockInfo {
     /// The subscriber.
     pub inside: std::net::IpAddr,
+    /// The subscriber's VRF; 0 is the main table.
+    pub vrf: u16,
     pub public: std::net::Ipv4Addr,
     pub ports: std::ops::RangeInclusive<u16>,
     /// Sessions by protocol, in the order of [`NatProtocol::ALL`].
@@ -115,7 +117,7 @@ pub(crate) struct Subscribers {
     /// Blocks of one address.
     bitmap_blocks: usize,
     free: Box<[FreeList]>,
-    subscribers: HashMap<u32, Subscriber>,
+    subscribers: HashMap<Inside, Subscriber>,
     blocks_used: u64,
 }
 
@@ -159,12 +161,12 @@ impl Subscribers {
         (layout, pool): (&Layout, &Pool),
         ports: &mut PortPool,
         protocol: NatProtocol,
-        inside: (u32, u16),
+        inside: (Inside, u16),
         start: usize,
         now_s: u32,
     ) -> Result<Taken, Refusal> {
-        let (address, inside_port) = inside;
-        let known = self.subscribers.get(&address).copied().unwrap_or_default();
+        let (host, inside_port) = inside;
+        let known = self.subscribers.get(&host).copied().unwrap_or_default();
         if known.used[protocol as usize] >= pool.ports_max {
             return Err(Refusal::Limit(pool.ports_max));
         }
@@ -179,19 +181,19 @@ impl Subscribers {
                 if known.blocks >= pool.blocks_max {
                     return Err(Refusal::Limit(pool.ports_max));
                 }
-                let (at, port) = self.take_from_another(place, ports, wanted, (address, known), now_s)?;
+                let (at, port) = self.take_from_another(place, ports, wanted, (host, known), now_s)?;
                 (at, port, known.blocks + 1)
             }
         };
         let is_another = blocks > known.blocks;
         let block = &mut self.blocks[at];
         block.used[protocol as usize] += 1;
-        block.owner = address;
+        block.owner = host;
         if is_another {
             block.next = known.first;
             self.blocks_used += 1;
         }
-        let subscriber = self.subscribers.entry(address).or_default();
+        let subscriber = self.subscribers.entry(host).or_default();
         subscriber.used[protocol as usize] += 1;
         subscriber.blocks = blocks;
         subscriber.first = if is_another { at as u32 + 1 } else { known.first };
@@ -212,8 +214,8 @@ impl Subscribers {
     }
 
     /// Whether to report now that a subscriber is at its limit; then it is not reported for a while.
-    pub(crate) fn is_news(&mut self, address: u32, now_s: u32) -> bool {
-        let Some(subscriber) = self.subscribers.get_mut(&address) else { return false };
+    pub(crate) fn is_news(&mut self, inside: Inside, now_s: u32) -> bool {
+        let Some(subscriber) = self.subscribers.get_mut(&inside) else { return false };
         let is_news = now_s >= subscriber.quiet_until_s;
         if is_news {
             subscriber.quiet_until_s = now_s.saturating_add(TOLD_AGAIN_S);
@@ -256,11 +258,11 @@ impl Subscribers {
         (layout, pool): (&Layout, &Pool),
         ports: &mut PortPool,
         wanted: (NatProtocol, u16, usize),
-        (address, known): (u32, Subscriber),
+        (host, known): (Inside, Subscriber),
         now_s: u32,
     ) -> Result<(usize, u16), Refusal> {
         let at = if self.plan.is_deterministic() {
-            let (public, block) = self.plan.block_of(address).ok_or(Refusal::NoSubscriber)?;
+            let (public, block) = self.plan.block_of(host.address).ok_or(Refusal::NoSubscriber)?;
             if public >= layout.addresses.len() {
                 return Err(Refusal::NoBlock);
             }
@@ -268,7 +270,7 @@ impl Subscribers {
         } else {
             let of_first = known.first.checked_sub(1).map(|first| place(first) / self.bitmap_blocks);
             let home = of_first.filter(|home| pool.addresses.contains(home));
-            let mut order = home.into_iter().chain(layout.addresses_from(address, &pool.addresses));
+            let mut order = home.into_iter().chain(layout.addresses_from(host.address, &pool.addresses));
             order.find_map(|public| self.oldest_free(public, now_s)).ok_or(Refusal::NoBlock)?
         };
         self.blocks[at].next = 0;
@@ -311,13 +313,13 @@ impl Subscribers {
         &mut self,
         layout: &Layout,
         protocol: NatProtocol,
-        inside: u32,
+        inside: Inside,
         (public, port): (usize, u16),
     ) -> Result<Option<(u16, u16)>, Refusal> {
         let at = public * self.bitmap_blocks + layout.bitmap_block(port);
         let block = layout.block_number(self.shard, at % self.bitmap_blocks);
         let can_have = match self.plan.is_deterministic() {
-            true => self.plan.block_of(inside) == Some((public, block)),
+            true => self.plan.block_of(inside.address) == Some((public, block)),
             false => (self.plan.first..self.plan.first + self.plan.per_address).contains(&block),
         };
         let is_new = self.blocks[at].used == [0; 3];
@@ -371,7 +373,7 @@ impl Subscribers {
         &mut self,
         layout: &Layout,
         protocol: NatProtocol,
-        inside: u32,
+        inside: Inside,
         (public, port): (usize, u16),
         ended_s: u32,
     ) -> Option<(u16, u16)> {
@@ -452,7 +454,8 @@ impl Subscribers {
             if block.used != [0; 3] {
                 let number = layout.block_number(self.shard, at % self.bitmap_blocks);
                 show(BlockInfo {
-                    inside: address_of(block.owner),
+                    inside: address_of(block.owner.address),
+                    vrf: block.owner.vrf.into(),
                     public: layout.addresses[at / self.bitmap_blocks].into(),
                     ports: self.plan.ports(number),
                     sessions: block.used,

@@ -32,7 +32,7 @@ pub fn config(public_addresses: u8) -> NatConfig {
         public_addresses: (1..=public_addresses).map(|n| [198, 51, 100, n].into()).collect(),
         untranslated: [([192, 168, 0, 0].into(), 16u8)]
             .iter()
-            .filter_map(|&(network, length)| ipnet::Ipv4Net::new(network, length).ok())
+            .filter_map(|&(network, length)| Some((0, ipnet::Ipv4Net::new(network, length).ok()?)))
             .collect(),
         ..NatConfig::default()
     }
@@ -230,6 +230,7 @@ pub fn fuzz_one(data: &[u8]) {
     if choices & 8 != 0 {
         config.port_selection = PortSelection::Hash;
         let pair = AddressPair {
+            vrf: 0,
             inside: Ipv4Addr::new(192, 168, 0, 3).into(),
             public: Ipv4Addr::new(198, 51, 100, 3).into(),
             outside: 0,
@@ -257,6 +258,7 @@ pub fn fuzz_one(data: &[u8]) {
         public_address: 1,
         public_port: 53,
         inside_address: [192, 168, 0, 1].into(),
+        vrf: 0,
         inside_port: 5353,
         count: 1,
     }];

@@ -69,8 +69,9 @@ impl<E: Exclusion> NatStage<E> {
         } else {
             let end = if outbound { End::Source } else { End::Destination };
             let outside = usize::from(packet.shard) / self.shards_each();
+            let vrf = shards[0].1.layout.vrf_at(end, packet);
             let alone = pairs.and_then(|pairs| {
-                pairs.translate(end, packet, l3, |of| end == End::Destination || of == outside)
+                pairs.translate((end, vrf), packet, l3, |of| end == End::Destination || of == outside)
             });
             let shard = &mut shards[0].1;
             match (alone, end) {

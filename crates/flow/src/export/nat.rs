@@ -13,8 +13,8 @@ const MAX_SUBSCRIBERS: u16 = 474;
 const MAX_FRAGMENTS_PENDING_REASSEMBLY: u16 = 475;
 
 const FIRST_TEMPLATE: u16 = 512;
-/// Kinds of records, each with its template.
-const KINDS: u16 = 14;
+/// Kinds of records, each with its template: half of them say the subscriber's VRF.
+const KINDS: u16 = 28;
 
 /// A NAT session, NAT44 or NAT64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct NatSession {
     /// Whether the session began; otherwise it ended.
     pub created: bool,
     pub protocol: u8,
+    /// The subscriber's VRF, if there are several.
+    pub vrf: Option<u32>,
     /// The subscriber's address.
     pub src: IpAddr,
     /// The subscriber's port.
@@ -43,8 +45,8 @@ pub struct NatSession {
 pub enum Quota {
     Sessions,
     Bindings,
-    /// Sessions or bindings of one subscriber.
-    Subscriber(IpAddr),
+    /// Sessions or bindings of one subscriber, in its VRF if there are several.
+    Subscriber(IpAddr, Option<u32>),
     Subscribers,
     /// Fragments that wait for others.
     Fragments,
@@ -62,6 +64,8 @@ pub enum NatEvent {
         /// Whether it began; otherwise it ended.
         created: bool,
         protocol: u8,
+        /// The subscriber's VRF, if there are several.
+        vrf: Option<u32>,
         /// The subscriber's address and port.
         src: (IpAddr, u16),
         /// Address and port after translation.
@@ -71,6 +75,8 @@ pub enum NatEvent {
     PortBlock {
         time_ns: u64,
         allocated: bool,
+        /// The subscriber's VRF, if there are several.
+        vrf: Option<u32>,
         subscriber: IpAddr,
         public: Ipv4Addr,
         /// First and last port.
@@ -107,13 +113,25 @@ impl NatEvent {
         *time_ns = time_ns.saturating_add_signed(shift_ns);
     }
 
+    /// The subscriber's VRF, if the event concerns one and there are several.
+    fn vrf(&self) -> Option<u32> {
+        match self {
+            Self::Session { session, .. } => session.vrf,
+            Self::Binding { vrf, .. } | Self::PortBlock { vrf, .. } => *vrf,
+            Self::QuotaExceeded { quota: Quota::Subscriber(_, vrf), .. } => *vrf,
+            Self::PortsExhausted { .. } | Self::AddressesExhausted { .. } | Self::QuotaExceeded { .. } => {
+                None
+            }
+        }
+    }
+
     /// The subscriber, if the event concerns one.
     pub fn subscriber(&self) -> Option<IpAddr> {
         match self {
             Self::Session { session, .. } => Some(session.src),
             Self::Binding { src, .. } => Some(src.0),
             Self::PortBlock { subscriber, .. } => Some(*subscriber),
-            Self::QuotaExceeded { quota: Quota::Subscriber(subscriber), .. } => Some(*subscriber),
+            Self::QuotaExceeded { quota: Quota::Subscriber(subscriber, _), .. } => Some(*subscriber),
             Self::PortsExhausted { .. } | Self::AddressesExhausted { .. } | Self::QuotaExceeded { .. } => {
                 None
             }
@@ -134,7 +152,11 @@ impl<F: FnMut(TemplateField, u128)> Fields<F> {
         self.put(NAT_EVENT, 1, event);
     }
 
-    fn source(&mut self, address: IpAddr) {
+    /// The subscriber's address, behind its VRF.
+    fn source(&mut self, vrf: Option<u32>, address: IpAddr) {
+        if let Some(vrf) = vrf {
+            self.put(INGRESS_VRFID, 4, vrf);
+        }
         self.address(SOURCE_IPV4_ADDRESS, SOURCE_IPV6_ADDRESS, address);
     }
 
@@ -145,23 +167,27 @@ impl<F: FnMut(TemplateField, u128)> Fields<F> {
         }
     }
 
-    /// Puts the fields of an event; returns its kind of record, from 0.
+    /// Puts the fields of an event; returns its kind of record, from 0. Those that say a VRF follow the others.
     fn event(&mut self, event: &NatEvent) -> u16 {
+        self.fields(event) + if event.vrf().is_some() { KINDS / 2 } else { 0 }
+    }
+
+    fn fields(&mut self, event: &NatEvent) -> u16 {
         match *event {
             NatEvent::Session { time_ns, session } => self.session(time_ns, &session),
-            NatEvent::Binding { time_ns, created, protocol, src, post_src } => {
+            NatEvent::Binding { time_ns, created, protocol, vrf, src, post_src } => {
                 let is_ipv6 = src.0.is_ipv6();
                 self.head(time_ns, if is_ipv6 { 10 } else { 8 } + u8::from(!created));
                 self.put(PROTOCOL_IDENTIFIER, 1, protocol);
-                self.source(src.0);
+                self.source(vrf, src.0);
                 self.put(SOURCE_TRANSPORT_PORT, 2, src.1);
                 self.put(POST_NAT_SOURCE_IPV4_ADDRESS, 4, post_src.0.to_bits());
                 self.put(POST_NAPT_SOURCE_TRANSPORT_PORT, 2, post_src.1);
                 12 + u16::from(is_ipv6)
             }
-            NatEvent::PortBlock { time_ns, allocated, subscriber, public, ports, pool } => {
+            NatEvent::PortBlock { time_ns, allocated, vrf, subscriber, public, ports, pool } => {
                 self.head(time_ns, if allocated { 16 } else { 17 });
-                self.source(subscriber);
+                self.source(vrf, subscriber);
                 self.put(POST_NAT_SOURCE_IPV4_ADDRESS, 4, public.to_bits());
                 self.put(PORT_RANGE_START, 2, ports.0);
                 self.put(PORT_RANGE_END, 2, ports.1);
@@ -184,14 +210,16 @@ impl<F: FnMut(TemplateField, u128)> Fields<F> {
                 let (code, element, kind) = match quota {
                     Quota::Sessions => (1u32, MAX_SESSION_ENTRIES, 6),
                     Quota::Bindings => (2, MAX_BIB_ENTRIES, 7),
-                    Quota::Subscriber(address) => (3, MAX_ENTRIES_PER_USER, 8 + u16::from(address.is_ipv6())),
+                    Quota::Subscriber(address, _) => {
+                        (3, MAX_ENTRIES_PER_USER, 8 + u16::from(address.is_ipv6()))
+                    }
                     Quota::Subscribers => (4, MAX_SUBSCRIBERS, 10),
                     Quota::Fragments => (5, MAX_FRAGMENTS_PENDING_REASSEMBLY, 11),
                 };
                 self.put(NAT_QUOTA_EXCEEDED_EVENT, 4, code);
                 self.put(element, 4, limit);
-                if let Quota::Subscriber(address) = quota {
-                    self.source(address);
+                if let Quota::Subscriber(address, vrf) = quota {
+                    self.source(vrf, address);
                 }
                 kind
             }
@@ -206,7 +234,7 @@ impl<F: FnMut(TemplateField, u128)> Fields<F> {
         };
         self.head(time_ns, if is_64 { 6 } else { 4 } + u8::from(!session.created));
         self.put(PROTOCOL_IDENTIFIER, 1, session.protocol);
-        self.source(wide(session.src));
+        self.source(session.vrf, wide(session.src));
         self.put(SOURCE_TRANSPORT_PORT, 2, session.src_port);
         self.put(POST_NAT_SOURCE_IPV4_ADDRESS, 4, session.post_src.to_bits());
         self.put(POST_NAPT_SOURCE_TRANSPORT_PORT, 2, session.post_src_port);
@@ -244,9 +272,10 @@ mod tests {
         let four: IpAddr = "10.0.0.1".parse().unwrap();
         let six: IpAddr = "2001:db8::1".parse().unwrap();
         let public = Ipv4Addr::new(192, 0, 2, 1);
-        let session = |src, dst| NatSession {
+        let session = |vrf, src, dst| NatSession {
             created: true,
             protocol: 6,
+            vrf,
             src,
             src_port: 1,
             post_src: public,
@@ -257,41 +286,50 @@ mod tests {
             post_dst_port: 4,
         };
         let quota = |quota| NatEvent::QuotaExceeded { time_ns: 0, quota, limit: 7 };
-        let block = |subscriber| NatEvent::PortBlock {
+        let block = |vrf, subscriber| NatEvent::PortBlock {
             time_ns: 0,
             allocated: true,
+            vrf,
             subscriber,
             public,
             ports: (1024, 2047),
             pool: 0,
         };
-        let binding = |address| NatEvent::Binding {
+        let binding = |vrf, address| NatEvent::Binding {
             time_ns: 0,
             created: true,
             protocol: 17,
+            vrf,
             src: (address, 1),
             post_src: (public, 2),
         };
-        let events = [
-            NatEvent::Session { time_ns: 0, session: session(four, four) },
-            NatEvent::Session { time_ns: 0, session: session(six, six) },
-            block(four),
-            block(six),
-            NatEvent::PortsExhausted { time_ns: 0, public, protocol: 17 },
-            NatEvent::AddressesExhausted { time_ns: 0, pool: 1 },
-            quota(Quota::Sessions),
-            quota(Quota::Bindings),
-            quota(Quota::Subscriber(four)),
-            quota(Quota::Subscriber(six)),
-            quota(Quota::Subscribers),
-            quota(Quota::Fragments),
-            binding(four),
-            binding(six),
-        ];
-        assert_eq!(events.len(), usize::from(KINDS));
-        for (event, number) in events.iter().zip(FIRST_TEMPLATE..) {
+        let events = |vrf| {
+            [
+                NatEvent::Session { time_ns: 0, session: session(vrf, four, four) },
+                NatEvent::Session { time_ns: 0, session: session(vrf, six, six) },
+                block(vrf, four),
+                block(vrf, six),
+                NatEvent::PortsExhausted { time_ns: 0, public, protocol: 17 },
+                NatEvent::AddressesExhausted { time_ns: 0, pool: 1 },
+                quota(Quota::Sessions),
+                quota(Quota::Bindings),
+                quota(Quota::Subscriber(four, vrf)),
+                quota(Quota::Subscriber(six, vrf)),
+                quota(Quota::Subscribers),
+                quota(Quota::Fragments),
+                binding(vrf, four),
+                binding(vrf, six),
+            ]
+        };
+        let (plain, in_vrf) = (events(None), events(Some(3)));
+        assert_eq!(plain.len() + in_vrf.len(), usize::from(KINDS));
+        for (event, number) in plain.iter().chain(&in_vrf).zip(FIRST_TEMPLATE..) {
             let mut record = Vec::new();
-            assert_eq!(write(event, &mut record), number);
+            let names = template(event).iter().any(|field| field.element == INGRESS_VRFID);
+            assert_eq!(names, event.vrf().is_some());
+            let of_kind =
+                if names { number } else { FIRST_TEMPLATE + (number - FIRST_TEMPLATE) % (KINDS / 2) };
+            assert_eq!(write(event, &mut record), of_kind);
             let bytes: u16 = template(event).iter().map(|field| field.bytes).sum();
             assert_eq!(usize::from(bytes), record.len(), "{event:?}");
         }

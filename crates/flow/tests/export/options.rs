@@ -134,6 +134,7 @@ fn nat_events_arrive() {
     let session = NatSession {
         created: true,
         protocol: 17,
+        vrf: None,
         src: "10.0.0.7".parse().unwrap(),
         src_port: 5000,
         post_src: Ipv4Addr::new(198, 51, 100, 1),
@@ -155,6 +156,7 @@ fn nat_events_arrive() {
         NatEvent::PortBlock {
             time_ns,
             allocated: true,
+            vrf: None,
             subscriber: session.src,
             public: session.post_src,
             ports: (1024, 2047),
@@ -163,6 +165,7 @@ fn nat_events_arrive() {
         NatEvent::PortBlock {
             time_ns,
             allocated: false,
+            vrf: None,
             subscriber: six,
             public: session.post_src,
             ports: (1024, 2047),
@@ -171,7 +174,7 @@ fn nat_events_arrive() {
         NatEvent::PortsExhausted { time_ns, public: session.post_src, protocol: 6 },
         NatEvent::AddressesExhausted { time_ns, pool: 3 },
         NatEvent::QuotaExceeded { time_ns, quota: Quota::Sessions, limit: 1000 },
-        NatEvent::QuotaExceeded { time_ns, quota: Quota::Subscriber(session.src), limit: 10 },
+        NatEvent::QuotaExceeded { time_ns, quota: Quota::Subscriber(session.src, None), limit: 10 },
     ];
     for version in [Version::NetFlow9, Version::Ipfix] {
         let mut exporter = Exporter::new(&ExportOptions::new(version, Transport::Datagram)).unwrap();

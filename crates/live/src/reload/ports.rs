@@ -150,6 +150,12 @@ fn present(config: &RouterConfig, port: u16) -> Option<&PortConfig> {
     config.ports.get(usize::from(port)).filter(|port| !port.is_vacant())
 }
 
+/// Whether a port has moved to another VRF.
+pub(super) fn moves_ports(before: &RouterConfig, after: &RouterConfig) -> bool {
+    let both = before.ports.iter().zip(&after.ports);
+    both.filter(|(old, new)| !old.is_vacant() && !new.is_vacant()).any(|(old, new)| old.vrf != new.vrf)
+}
+
 fn name(port: &PortConfig) -> Option<&str> {
     port.interface.as_ref().map(|interface| interface.name.as_str())
 }
@@ -377,13 +383,13 @@ impl LiveRouter {
         self.order_ports(HostPorts { gone: fresh, ..HostPorts::default() });
     }
 
-    /// Closes removed ports after the turn. Returns the number of NAT sessions ended by it.
+    /// Closes removed ports after the turn; whether there were any.
     pub(super) fn finish_ports(
         &self,
         mut change: PortsChange,
         closed: &[Outbox],
-        (before, after): (&RouterConfig, &RouterConfig),
-    ) -> u64 {
+        after: &RouterConfig,
+    ) -> bool {
         let both: Numbers = change
             .difference
             .new
@@ -414,7 +420,7 @@ impl LiveRouter {
                 tracing::error!("the receiver of a removed port is not closed yet");
             }
         }
-        if difference.gone.is_empty() { 0 } else { self.end_sessions_of_lost_hosts(before, after) }
+        !difference.gone.is_empty()
     }
 
     fn watch(&self, change: WatchChange) {
@@ -435,20 +441,29 @@ impl LiveRouter {
         update_tables(&self.tables, &ports);
     }
 
-    /// Ends the sessions of inside hosts that were behind a port and are behind none any more.
-    fn end_sessions_of_lost_hosts(&self, before: &RouterConfig, after: &RouterConfig) -> u64 {
+    /// Ends the sessions of inside hosts that were behind a port of their VRF and are behind none any more. Returns how
+    /// many.
+    pub(super) fn end_sessions_of_lost_hosts(&self, before: &RouterConfig, after: &RouterConfig) -> u64 {
         let (Some(nat), Some(old), Some(new)) = (self.nat(), &before.nat, &after.nat) else { return 0 };
         let (had, has) = (&old.untranslated, &new.untranslated);
-        let holds = |nets: &[ipnet::Ipv4Net], host: Ipv4Addr| {
-            let next = nets.partition_point(|net| net.network() <= host);
-            next.checked_sub(1).is_some_and(|place| nets[place].contains(&host))
+        let holds = |nets: &[(u16, ipnet::Ipv4Net)], vrf: u16, host: Ipv4Addr| {
+            let next = nets.partition_point(|(of, net)| (*of, net.network()) <= (vrf, host));
+            let net = next.checked_sub(1).map(|place| nets[place]);
+            net.is_some_and(|(of, net)| of == vrf && net.contains(&host))
         };
-        let is_lost = |host: Ipv4Addr| holds(had, host) && !holds(has, host);
+        let vrfs: Vec<u16> =
+            new.inside_ports.iter().map(|port| after.ports[usize::from(*port)].vrf).collect();
+        let is_lost = |vrf: u16, host: Ipv4Addr| {
+            !vrfs.contains(&vrf) || holds(had, vrf, host) && !holds(has, vrf, host)
+        };
         let ended = nat.end_sessions(
             self.clock.now_ns(),
             EndedBy::Configuration,
-            |session| matches!(session.inside.ip(), IpAddr::V4(host) if is_lost(host)),
-            |session| is_lost(session.inside),
+            |session| match session.inside.ip() {
+                IpAddr::V4(host) => is_lost(session.vrf, host),
+                IpAddr::V6(_) => !vrfs.contains(&session.vrf),
+            },
+            |session| is_lost(session.vrf, session.inside),
         );
         self.end_leases();
         ended

@@ -11,6 +11,8 @@ use serde::{Deserialize, Serialize};
 pub struct NatSessionFilter {
     /// Only those of this inside host.
     pub inside: Option<IpAddr>,
+    /// Only those of inside hosts in this VRF.
+    pub vrf: Option<String>,
     /// Only those on this public address.
     pub public: Option<Ipv4Addr>,
     /// Only those on this public port (or ICMP identifier).
@@ -29,6 +31,8 @@ pub struct NatClear {
     pub inside: Option<IpAddr>,
     /// Only sessions of this inside port (or ICMP identifier).
     pub inside_port: Option<u16>,
+    /// Only sessions of inside hosts in this VRF.
+    pub vrf: Option<String>,
     /// Only sessions on this public address.
     pub public: Option<Ipv4Addr>,
     /// Only sessions on this public port (or ICMP identifier).
@@ -56,6 +60,9 @@ pub struct NatSessionView {
     /// The inside endpoint; its port is the identifier of ICMP echo, the number of a call of PPTP, and 0 for other
     /// protocols without ports.
     pub inside: SocketAddr,
+    /// The VRF of the inside host.
+    #[serde(default)]
+    pub vrf: String,
     pub public: SocketAddrV4,
     /// Destination of the first packet; not kept with address-dependent filtering, nor for port forwards.
     pub remote: Option<SocketAddrV4>,
@@ -76,6 +83,9 @@ pub struct NatSessionView {
 pub struct NatBlockView {
     /// The subscriber.
     pub inside: IpAddr,
+    /// Its VRF.
+    #[serde(default)]
+    pub vrf: String,
     pub public: Ipv4Addr,
     pub first: u16,
     pub last: u16,

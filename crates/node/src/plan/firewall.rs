@@ -110,7 +110,8 @@ impl RouterPlan {
         if acls.is_idle() {
             return;
         }
-        let hop = self.router.find(packet.port_in, (*inside.ip()).into());
+        // NAT has led the packet to the host's VRF, if there are several.
+        let (hop, _) = self.router.way_of(packet, (*inside.ip()).into());
         let next_hops = self.router.next_hops.load();
         let leaves_by = |port| next_hops.leads_out_of(hop, port);
         acls.judge_as(packet, l3, inside, leaves_by, counts);

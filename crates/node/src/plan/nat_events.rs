@@ -17,6 +17,8 @@ use super::{RecordOutlet, RouterPlan};
 pub(super) struct NatLog {
     outlet: Arc<dyn RecordOutlet>,
     logging: NatLogging,
+    /// Whether there are several VRFs, so that events say which.
+    names_vrfs: bool,
 }
 
 impl NatLog {
@@ -49,20 +51,25 @@ impl NatLog {
 
     fn exported(&self, event: &Event) -> NatEvent {
         let time_ns = event.time_ns;
+        let named = |vrf: u16| self.names_vrfs.then(|| vrf.into());
         match event.what {
-            Happening::Session { created, protocol, inside, public, remote: Some(remote) } => {
-                let protocol = protocol.number();
-                NatEvent::Session { time_ns, session: session(created, protocol, inside, public, remote) }
+            Happening::Session { created, protocol, vrf, inside, public, remote: Some(remote) } => {
+                let (protocol, vrf) = (protocol.number(), named(vrf));
+                let session = NatSession { vrf, ..session(created, protocol, inside, public, remote) };
+                NatEvent::Session { time_ns, session }
             }
-            Happening::Session { created, protocol, inside, public, remote: None } => NatEvent::Binding {
-                time_ns,
-                created,
-                protocol: protocol.number(),
-                src: (inside.ip(), inside.port()),
-                post_src: (*public.ip(), public.port()),
-            },
-            Happening::Block { allocated, subscriber, public, ports, pool } => {
-                NatEvent::PortBlock { time_ns, allocated, subscriber, public, ports, pool }
+            Happening::Session { created, protocol, vrf, inside, public, remote: None } => {
+                NatEvent::Binding {
+                    time_ns,
+                    created,
+                    protocol: protocol.number(),
+                    vrf: named(vrf),
+                    src: (inside.ip(), inside.port()),
+                    post_src: (*public.ip(), public.port()),
+                }
+            }
+            Happening::Block { allocated, vrf, subscriber, public, ports, pool } => {
+                NatEvent::PortBlock { time_ns, allocated, vrf: named(vrf), subscriber, public, ports, pool }
             }
             Happening::PortsExhausted { public, protocol } => {
                 NatEvent::PortsExhausted { time_ns, public, protocol: protocol.number() }
@@ -73,8 +80,8 @@ impl NatLog {
                 let quota = if of_sessions { Quota::Sessions } else { Quota::Bindings };
                 NatEvent::QuotaExceeded { time_ns, quota, limit }
             }
-            Happening::SubscriberLimit { subscriber, limit } => {
-                NatEvent::QuotaExceeded { time_ns, quota: Quota::Subscriber(subscriber), limit }
+            Happening::SubscriberLimit { vrf, subscriber, limit } => {
+                NatEvent::QuotaExceeded { time_ns, quota: Quota::Subscriber(subscriber, named(vrf)), limit }
             }
         }
     }
@@ -92,6 +99,7 @@ fn session(
     NatSession {
         created,
         protocol,
+        vrf: None,
         src: inside.ip(),
         src_port: inside.port(),
         post_src: *public.ip(),
@@ -106,9 +114,10 @@ fn session(
 impl RouterPlan {
     /// The same plan with a log of NAT's events, if there is NAT.
     pub fn with_nat_events(mut self, logging: NatLogging, outlet: Arc<dyn RecordOutlet>) -> Self {
+        let names_vrfs = self.router.vrfs.is_some();
         if let Some(nat) = &self.nat {
             nat.stage.set_logging(Some(logging));
-            self.nat_log = Some(NatLog { outlet, logging });
+            self.nat_log = Some(NatLog { outlet, logging, names_vrfs });
         }
         self
     }

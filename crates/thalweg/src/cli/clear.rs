@@ -94,6 +94,9 @@ pub(crate) struct ClearNatArgs {
     /// Sessions of this inside host, or of one port (ICMP: identifier)
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = endpoint_of_either_family, group = "which")]
     pub(crate) inside: Option<(IpAddr, Option<u16>)>,
+    /// Sessions of inside hosts in this VRF
+    #[arg(long, value_name = "NAME", group = "which")]
+    pub(crate) vrf: Option<String>,
     /// Sessions on this public address, or on one port (ICMP: identifier)
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = endpoint, group = "which")]
     pub(crate) outside: Option<(Ipv4Addr, Option<u16>)>,
@@ -104,7 +107,7 @@ pub(crate) struct ClearNatArgs {
     #[arg(long, group = "which")]
     pub(crate) protocol: Option<String>,
     /// All sessions
-    #[arg(long, group = "which", conflicts_with_all = ["inside", "outside", "remote", "protocol"])]
+    #[arg(long, group = "which", conflicts_with_all = ["inside", "vrf", "outside", "remote", "protocol"])]
     pub(crate) all: bool,
 }
 

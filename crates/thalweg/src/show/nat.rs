@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use clap::Args;
+use thalweg_config::MAIN_VRF;
 use thalweg_node::control::{
     NatBlockView, NatCountersView, NatSessionFilter, NatSessionView, PacketRequest, Request,
 };
@@ -22,6 +23,9 @@ struct NatArgs {
     /// Only sessions of this inside host
     #[arg(long, value_name = "ADDRESS")]
     inside: Option<IpAddr>,
+    /// Only sessions of inside hosts in this VRF
+    #[arg(long, value_name = "NAME")]
+    vrf: Option<String>,
     /// Only sessions on this public address, or on one port (ICMP: identifier)
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = endpoint)]
     outside: Option<(Ipv4Addr, Option<u16>)>,
@@ -35,10 +39,10 @@ struct NatArgs {
     #[arg(long, conflicts_with = "protocol")]
     blocks: bool,
     /// Show NAT counters instead of sessions
-    #[arg(long, conflicts_with_all = ["inside", "outside", "protocol", "limit", "blocks", "pools"])]
+    #[arg(long, conflicts_with_all = ["inside", "vrf", "outside", "protocol", "limit", "blocks", "pools"])]
     counters: bool,
     /// Show the pools of public addresses instead of sessions
-    #[arg(long, conflicts_with_all = ["inside", "outside", "protocol", "limit", "blocks"])]
+    #[arg(long, conflicts_with_all = ["inside", "vrf", "outside", "protocol", "limit", "blocks"])]
     pools: bool,
 }
 
@@ -46,6 +50,7 @@ impl From<NatArgs> for Question {
     fn from(args: NatArgs) -> Self {
         let filter = NatSessionFilter {
             inside: args.inside,
+            vrf: args.vrf,
             public: args.outside.map(|(address, _)| address),
             port: args.outside.and_then(|(_, port)| port),
             protocol: args.protocol,
@@ -92,7 +97,7 @@ fn session_row(session: &NatSessionView) -> Vec<String> {
     let none = || "-".to_owned();
     vec![
         session.protocol.clone(),
-        session.inside.to_string(),
+        in_vrf(session.inside.to_string(), &session.vrf),
         session.public.to_string(),
         session.remote.map_or_else(none, |remote| remote.to_string()),
         session.state.clone(),
@@ -103,12 +108,17 @@ fn session_row(session: &NatSessionView) -> Vec<String> {
     ]
 }
 
+/// An inside host, with its VRF if that is not the main table.
+fn in_vrf(inside: String, vrf: &str) -> String {
+    if vrf.is_empty() || vrf == MAIN_VRF { inside } else { format!("{inside} in {vrf}") }
+}
+
 fn blocks(blocks: &[NatBlockView]) -> String {
     if blocks.is_empty() {
         return "no subscriber has a block of ports ([nat.subscribers] gives them some)\n".to_owned();
     }
     Table::of("", blocks)
-        .words("Inside", |block| block.inside.to_string())
+        .words("Inside", |block| in_vrf(block.inside.to_string(), &block.vrf))
         .words("Public", |block| block.public.to_string())
         .words("Ports", |block| format!("{}-{}", block.first, block.last))
         .number("TCP", |block| block.tcp.to_string())

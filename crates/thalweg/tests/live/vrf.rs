@@ -1,10 +1,14 @@
 //! Two hosts with one address, each in a VRF, and a third in the main table.
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
 use serde_json::Value;
+use thalweg_testdata::uninterrupted;
 
 use crate::dead_ways::{BGP, Bird, bird, neighbor};
 use crate::programs::a_file_is_fetched;
-use crate::site::{GUEST, OFFICE, OUTSIDE, Site, eventually, has};
+use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Site, eventually, has};
 
 /// The office's and the guest's ports have the same address, and both hosts have the office's.
 const PORTS: &str = "[ports.lan]\ninterface = \"lan\"\ndriver = \"af_packet\"\naddresses = \"10.1.0.1/24\"\nvrf = \"red\"\n\n\
@@ -113,6 +117,78 @@ fn a_leak_reaches_what_bgp_learns() {
     assert_eq!((&view[0]["vrf"], &view[0]["source"]), (&"main".into(), &"bgp".into()), "{view:?}");
     speaker.kill();
     eventually("what BGP withdrew is no longer leaked", || (!site.pings(OFFICE, BEYOND)).then_some(()));
+    router.counters_add_up();
+}
+
+/// Both hosts with one address reach a server at once, under one public address; the server's answers find their VRF. A
+/// forward leads to one of them. A reload ends the sessions of a port that moves, and no others.
+#[test]
+fn hosts_with_one_address_share_a_public_one() {
+    let Some(site) = site() else { return };
+    let leak =
+        |vrf: &str| format!("[[vrfs.{vrf}.leaks]]\nfrom = \"main\"\nprefixes = \"198.51.100.0/24\"\n\n");
+    let nat = "[nat]\noutside = \"wan\"\ninside = [\"lan\", \"guest\"]\n\n\
+         [[nat.forwards]]\nprotocol = \"tcp\"\nport = 8081\nto = \"10.1.0.2:81\"\nvrf = \"blue\"\n";
+    let nat = nat.replace("10.1.0.2", OFFICE.v4);
+    let text = format!("{PORTS}{}{}{nat}", leak("red"), leak("blue"));
+    let router = site.run_alone(&text, &[]);
+    for host in [OFFICE, GUEST] {
+        eventually("the outside answers", || site.pings(host, OUTSIDE.v4).then_some(()));
+    }
+    let listener = site.within(&site.namespace(OUTSIDE), || TcpListener::bind((OUTSIDE.v4, 7070)));
+    let listener = listener.expect("a port");
+    let from = |host: Host| {
+        let stream = site.within(&site.namespace(host), || TcpStream::connect((OUTSIDE.v4, 7070)));
+        (stream.expect("the server answers"), listener.accept().expect("it connects").0)
+    };
+    let pairs = [from(OFFICE), from(GUEST)];
+    for (n, (client, server)) in (0u8..).zip(&pairs) {
+        let mut got = [0];
+        let (mut client, mut server) = (client, server);
+        client.write_all(&[n]).expect("sent");
+        uninterrupted(|| server.read(&mut got)).expect("it arrives");
+        server.write_all(&got).expect("sent");
+        uninterrupted(|| client.read(&mut got)).expect("it comes back");
+        assert_eq!(got, [n]);
+        assert_eq!(server.peer_addr().expect("an end").ip().to_string(), OUTSIDE.gateway_v4);
+    }
+    for host in [OFFICE, GUEST] {
+        a_file_is_fetched(&site, &site.namespace(host));
+    }
+    let sessions = |arguments: &[&str]| {
+        let all = [&["nat", "--protocol", "tcp", "--inside", OFFICE.v4], arguments].concat();
+        let shown = router.show(&all)?;
+        let is_there = |session: &&Value| session["remote"] == format!("{}:7070", OUTSIDE.v4);
+        Some(shown.iter().filter(is_there).map(|session| session["vrf"].clone()).collect::<Vec<_>>())
+    };
+    assert_eq!(sessions(&["--vrf", "red"]), Some(vec!["red".into()]));
+    assert_eq!(sessions(&["--vrf", "blue"]), Some(vec!["blue".into()]));
+    assert_eq!(sessions(&["--vrf", "main"]), Some(Vec::new()));
+    assert_eq!(sessions(&["--vrf", "green"]), None, "there is none");
+    assert!(router.said(&["nat"], 200).contains(" in red"));
+
+    // From outside to the guest, by the forward, and what a trace says of it.
+    let guest = site.within(&site.namespace(GUEST), || TcpListener::bind((OFFICE.v4, 81))).expect("a port");
+    let outside = site.namespace(OUTSIDE);
+    let asked = site.within(&outside, || TcpStream::connect((OUTSIDE.gateway_v4, 8081)));
+    let asked = asked.expect("the guest answers");
+    assert_eq!(guest.accept().expect("it connects").1.ip().to_string(), OUTSIDE.v4);
+    drop(asked);
+    let trace = router.trace(&format!("wan ip {} -> {} tcp 999 -> 8081", OUTSIDE.v4, OUTSIDE.gateway_v4));
+    assert!(trace["summary"].as_str().is_some_and(|said| said.contains("guest")), "{trace}");
+
+    // The guest's port moves to the main table: its sessions end, the office's go on.
+    let moved = text.replace("vrf = \"blue\"\n\n[ports.wan]", "\n[ports.wan]");
+    assert_ne!(moved, text);
+    let said = router.reload(&moved).expect("the reload");
+    assert_eq!(sessions(&["--vrf", "blue"]), Some(Vec::new()), "{said}");
+    let [(office, server), _] = pairs;
+    let (mut office, mut server) = (&office, &server);
+    office.write_all(b"x").expect("sent");
+    uninterrupted(|| server.read(&mut [0])).expect("the office's connection lives");
+    eventually("the guest reaches the outside from its new table", || {
+        site.pings(GUEST, OUTSIDE.v4).then_some(())
+    });
     router.counters_add_up();
 }
 

@@ -13,6 +13,7 @@ import { SPAN_S } from "./overview.js";
 const SESSION_COLUMNS = [
   { id: "protocol", head: "Protocol" },
   { id: "inside", head: "Inside", mono: true },
+  { id: "vrf", head: "VRF" },
   { id: "public", head: "Public", mono: true },
   { id: "remote", head: "First went to", mono: true },
   { id: "state", head: "State" },
@@ -29,6 +30,7 @@ const SESSION_COLUMNS = [
 
 const BLOCK_COLUMNS = [
   { id: "inside", head: "Subscriber", mono: true },
+  { id: "vrf", head: "VRF" },
   { id: "public", head: "Public", mono: true },
   { id: "first", head: "Ports", num: true, cell: ({ first, last }) => `${first} to ${last}` },
   { id: "tcp", head: "TCP", num: true, cell: ({ tcp }) => count(tcp) },
@@ -38,6 +40,7 @@ const BLOCK_COLUMNS = [
 
 const FIELDS = [
   ["inside", "Inside host", "10.1.0.23"],
+  ["vrf", "VRF", "main"],
   ["public", "Public address", "198.51.100.1"],
   ["port", "Public port", "40000"],
   ["protocol", "Protocol", "tcp"],
@@ -67,13 +70,13 @@ export function Nat({ live, place }) {
       series=${[{ label: "sessions", values: history.column("nat sessions") }]} height=${180} />
     <${Selection} key=${JSON.stringify(place.query)} path="nat/sessions" query=${place.query} fields=${FIELDS}
       caption="Sessions" none="The first packet from inside makes one." columns=${SESSION_COLUMNS} sort="-packets_out"
-      keyOf=${(session) => `${session.protocol} ${session.inside} ${session.public}`} />
+      keyOf=${(session) => `${session.protocol} ${session.vrf} ${session.inside} ${session.public}`} />
     <div class="two">
       ${view && html`<section class="card"><${Counters} counters=${view.counters} /></section>`}
       <section class="card"><${Answer} answer=${blocks} show=${({
         items,
       }) => html`<${Table} caption="Blocks of public ports" columns=${BLOCK_COLUMNS} rows=${items}
-        keyOf=${(block) => `${block.public} ${block.first}`} sort="inside"
+        keyOf=${(block) => `${block.vrf} ${block.public} ${block.first}`} sort="inside"
         empty=${html`<${Empty} title="No blocks">Deterministic NAT gives each subscriber blocks of ports (docs/nat.md).<//>`} />`} /></section>
     </div>`;
 }

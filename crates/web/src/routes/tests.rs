@@ -159,6 +159,7 @@ fn views() -> BTreeMap<&'static str, Value> {
     let session = NatSessionView {
         protocol: String::new(),
         inside: endpoint.into(),
+        vrf: String::new(),
         public: endpoint,
         remote: None,
         state: String::new(),
@@ -167,8 +168,16 @@ fn views() -> BTreeMap<&'static str, Value> {
         packets_out: 0,
         packets_in: 0,
     };
-    let block =
-        NatBlockView { inside: nowhere.into(), public: nowhere, first: 0, last: 0, tcp: 0, udp: 0, icmp: 0 };
+    let block = NatBlockView {
+        inside: nowhere.into(),
+        vrf: String::new(),
+        public: nowhere,
+        first: 0,
+        last: 0,
+        tcp: 0,
+        udp: 0,
+        icmp: 0,
+    };
     let step = TraceStep { stage: String::new(), verdict: String::new(), why: String::new() };
     let trace = TraceView {
         packet: String::new(),

@@ -39,7 +39,7 @@ pub use prefix::Nat64Prefix;
 pub(super) use hosts::{Hosts6, is_number};
 
 use super::config::{Nat64Config, NatProtocol};
-use super::layout::End;
+use super::layout::{End, Inside};
 use super::rewrite;
 use super::shard::{NatShard, at_hand};
 use std::net::IpAddr;
@@ -317,8 +317,9 @@ impl NatShard {
     }
 
     /// What decides a session's shard: its inside address, of an IPv6 host its home.
-    pub(super) fn home_of(&self, inside: u32) -> u32 {
-        self.host_of(inside).map_or(inside, |host| self.layout.home_of(host))
+    pub(super) fn home_of(&self, inside: Inside) -> Inside {
+        let host = self.host_of(inside.address);
+        Inside { address: host.map_or(inside.address, |host| self.layout.home_of(host)), ..inside }
     }
 }
 

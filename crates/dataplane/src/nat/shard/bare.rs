@@ -2,7 +2,7 @@
 
 use super::super::bare::{BareRefusal, BareSession, PublicKey};
 use super::super::calls::{Call, CallKey};
-use super::super::layout::End;
+use super::super::layout::{End, Inside};
 use super::super::rewrite::{self, Quote};
 use super::{EndedBy, NatShard, at_hand, transport};
 use crate::helpers::pptp;
@@ -16,6 +16,8 @@ pub struct BareInfo {
     /// The protocol's number in the IP header.
     pub protocol: u8,
     pub inside: Ipv4Addr,
+    /// The VRF of the inside host; 0 is the main table.
+    pub vrf: u16,
     pub public: Ipv4Addr,
     /// The only outside host of the session.
     pub peer: Ipv4Addr,
@@ -40,12 +42,13 @@ impl NatShard {
             return packet.drop_for(DropReason::NatProtocol);
         };
         let found = match (end, self.pass_call(end, packet, l3, (source, destination))) {
-            (_, Some(address)) => Ok(address),
+            (_, Some(found)) => Ok(found),
             (End::Source, None) => self.bare_out(packet, l3, source, destination),
             (End::Destination, None) => self.bare_in(packet.protocol, source, destination),
         };
         match found {
-            Ok(address) => {
+            Ok(Inside { vrf, address }) => {
+                self.lead(end, packet, vrf);
                 rewrite::rewrite_packet(l3, None, packet.protocol, end, address, 0);
                 packet.flags.set(PacketFlags::TRANSLATED);
                 self.translated[end as usize] += 1;
@@ -55,14 +58,14 @@ impl NatShard {
         }
     }
 
-    /// The address for a packet of a call, whose number is replaced by the inside host's.
+    /// The address for a packet of a call and its VRF. The call's number is replaced by the inside host's.
     fn pass_call(
         &mut self,
         end: End,
         packet: &Packet,
         l3: &mut [u8],
         (source, destination): (u32, u32),
-    ) -> Option<u32> {
+    ) -> Option<Inside> {
         if packet.protocol != GRE || self.help.calls.is_empty() {
             return None;
         }
@@ -70,25 +73,36 @@ impl NatShard {
         let gre = l3.get_mut(transport(packet)?..)?;
         let (at, number) = pptp::call_of(gre)?;
         if end == End::Source {
-            return self.help.calls.leave(destination, source, now_s, expires_s);
+            let host = self.layout.inside_of(packet, source);
+            return self
+                .help
+                .calls
+                .leave(destination, host, now_s, expires_s)
+                .map(|public| self.public(public));
         }
         let (inside, number) = self.help.calls.enter((source, destination, number), now_s, expires_s)?;
         gre.get_mut(at..at + 2)?.copy_from_slice(&number.to_be_bytes());
         Some(inside)
     }
 
+    /// A public address, in the VRF of all of them.
+    fn public(&self, address: u32) -> Inside {
+        Inside { vrf: self.layout.vrf, address }
+    }
+
     /// The public address for a packet from inside.
-    fn bare_out(&mut self, packet: &Packet, l3: &[u8], inside: u32, peer: u32) -> Result<u32, DropReason> {
+    fn bare_out(&mut self, packet: &Packet, l3: &[u8], source: u32, peer: u32) -> Result<Inside, DropReason> {
         let (protocol, now_s) = (packet.protocol, self.now_s);
+        let inside = self.layout.inside_of(packet, source);
         let expires_s = now_s.saturating_add(self.bare_s);
         let public = match self.bare.public_of(protocol, peer, inside, now_s) {
             Some(public) => public,
             None if rewrite::ttl(l3) <= 1 => return Err(DropReason::TtlExpired),
             None => {
-                self.check_source(packet.port_in, inside)?;
+                self.check_source(packet.port_in, source)?;
                 let admitted = self.hosts.admit(&self.layout, (inside, self.pool_of(inside)), now_s);
                 admitted.map_err(|refusal| self.refuse_host(refusal, inside))?;
-                let order = self.layout.addresses_from(inside, &self.publics_of(inside));
+                let order = self.layout.addresses_from(source, &self.publics_of(inside));
                 let publics = order.map(|address| self.layout.addresses[address]);
                 let created = self.bare.create((protocol, peer, inside), publics, now_s, expires_s);
                 let public = created.map_err(|refusal| self.refuse_bare(refusal))?;
@@ -100,12 +114,12 @@ impl NatShard {
             session.expires_s = expires_s;
             session.packets[0] = session.packets[0].wrapping_add(1);
         }
-        Ok(public)
+        Ok(self.public(public))
     }
 
-    /// The inside address for a packet from outside. Packets from outside refresh the session, because only its
+    /// The inside host for a packet from outside. Packets from outside refresh the session, because only its
     /// peer can send them.
-    fn bare_in(&mut self, protocol: u8, peer: u32, public: u32) -> Result<u32, DropReason> {
+    fn bare_in(&mut self, protocol: u8, peer: u32, public: u32) -> Result<Inside, DropReason> {
         let (now_s, expires_s) = (self.now_s, self.now_s.saturating_add(self.bare_s));
         if let Some(session) = self.bare.session((protocol, peer, public), now_s) {
             if let Some(inside) = session.inside {
@@ -121,9 +135,13 @@ impl NatShard {
     }
 
     /// The replacement for the address in an ICMP error's quote.
-    pub(super) fn bare_of_quote(&mut self, end: End, quote: &Quote) -> Option<u32> {
+    pub(super) fn bare_of_quote(&mut self, end: End, packet: &Packet, quote: &Quote) -> Option<Inside> {
         match end {
-            End::Source => self.bare.public_of(quote.protocol, quote.source, quote.destination, self.now_s),
+            End::Source => {
+                let host = self.layout.inside_of(packet, quote.destination);
+                let public = self.bare.public_of(quote.protocol, quote.source, host, self.now_s)?;
+                Some(self.public(public))
+            }
             End::Destination => {
                 self.bare.session((quote.protocol, quote.destination, quote.source), self.now_s)?.inside
             }
@@ -185,9 +203,11 @@ impl NatShard {
     fn bare_info(&self, key: PublicKey, session: BareSession, now_s: u32) -> Option<BareInfo> {
         let remaining_s = session.expires_s.checked_sub(now_s)?;
         let (protocol, peer, public) = key;
+        let inside = session.inside?;
         Some(BareInfo {
             protocol,
-            inside: session.inside?.into(),
+            inside: inside.address.into(),
+            vrf: inside.vrf.into(),
             public: public.into(),
             peer: peer.into(),
             idle_s: self.bare_s.saturating_sub(remaining_s),
@@ -211,11 +231,12 @@ impl NatShard {
         self.bare.all().filter(|(_, session)| session.expires_s >= self.now_s).collect()
     }
 
-    /// Takes over a session of another shard if its public address still exists; returns whether it did.
-    pub(crate) fn adopt_bare(&mut self, key: PublicKey, session: BareSession) -> bool {
+    /// Takes over a session of another shard, whose public addresses are in this VRF, if its own still exists there;
+    /// returns whether it did.
+    pub(crate) fn adopt_bare(&mut self, key: PublicKey, session: BareSession, vrf: u8) -> bool {
         let longest_s = self.now_s.saturating_add(self.bare_s);
         let session = BareSession { expires_s: session.expires_s.min(longest_s), ..session };
-        let taken = self.layout.is_public(key.2) && self.bare.adopt(key, session);
+        let taken = self.layout.vrf == vrf && self.layout.is_public(key.2) && self.bare.adopt(key, session);
         self.counters.sessions_displaced += u64::from(!taken && session.inside.is_some());
         taken
     }

@@ -2,10 +2,10 @@
 
 use super::super::config::NatProtocol;
 use super::super::hosts::HostRefusal;
-use super::super::layout::End;
+use super::super::layout::{End, Inside};
 use super::super::own::{OwnFlow, OwnPort};
 use super::super::rewrite;
-use super::super::session::{Life, Session, SessionState, TcpFlags};
+use super::super::session::{Kind, Life, Session, SessionState, TcpFlags};
 use super::super::subscribers::Refusal;
 use super::{NatShard, Sought};
 use crate::records::place;
@@ -67,7 +67,13 @@ impl NatShard {
         }
         self.check_source(packet.port_in, source)?;
         self.note_time(packet.arrival_ns, SessionState::initial(protocol, flags));
-        let at = self.create(protocol, (source, packet.src_port), sought.hash, flags, None)?;
+        let at = self.create(
+            protocol,
+            (self.layout.inside_of(packet, source), packet.src_port),
+            sought.hash,
+            flags,
+            None,
+        )?;
         self.sessions[at].set_remote(self.filtering, destination, packet.dst_port);
         self.log_created(at);
         self.note(at);
@@ -80,10 +86,10 @@ impl NatShard {
         if session.life != Life::Shared {
             return false;
         }
-        let echo = session.protocol == NatProtocol::Icmp;
+        let echo = session.protocol() == NatProtocol::Icmp;
         let remote = SocketAddrV4::new(source.into(), if echo { 0 } else { source_port });
         let at = OwnPort {
-            protocol: session.protocol,
+            protocol: session.protocol(),
             address: session.addresses[1].into(),
             port: session.ports[1],
         };
@@ -104,19 +110,19 @@ impl NatShard {
     pub(super) fn create(
         &mut self,
         protocol: NatProtocol,
-        (inside_address, inside_port): (u32, u16),
+        (inside, inside_port): (Inside, u16),
         hash: u64,
         flags: TcpFlags,
         wanted: Option<(u32, u16)>,
     ) -> Result<usize, DropReason> {
         debug_assert_eq!(
-            self.layout.session_shard(protocol, self.home_of(inside_address), inside_port),
+            self.layout.session_shard(protocol, self.home_of(inside), inside_port),
             self.shard,
             "packet labeled for another shard"
         );
-        let pool = self.pool_of(inside_address);
-        if let Err(refusal) = self.hosts.admit(&self.layout, (inside_address, pool), self.now_s) {
-            return Err(self.refuse_host(refusal, inside_address));
+        let pool = self.pool_of(inside);
+        if let Err(refusal) = self.hosts.admit(&self.layout, (inside, pool), self.now_s) {
+            return Err(self.refuse_host(refusal, inside));
         }
         let is_full = |this: &Self| this.counters.sessions_active >= u64::from(this.sessions_max);
         if is_full(self) && !self.drop_half_open() {
@@ -127,21 +133,21 @@ impl NatShard {
         let chosen = wanted.and_then(|wanted| self.take_exactly(protocol, wanted));
         let (address, public_port) = match chosen {
             Some(chosen) => chosen,
-            None => self.choose_port(protocol, inside_address, inside_port, hash)?,
+            None => self.choose_port(protocol, inside, inside_port, hash)?,
         };
         let state = SessionState::initial(protocol, flags);
         let at = self.insert(Session {
             expires_s: self.now_s + self.timeouts_s[state as usize],
-            addresses: [inside_address, self.layout.addresses[address]],
+            addresses: [inside.address, self.layout.addresses[address]],
             ports: [inside_port, public_port],
             public_index: address as u8,
-            protocol,
+            kind: Kind::new(protocol, inside.vrf),
             state,
             life: Life::Alone,
             ..Session::EMPTY
         });
         self.file(at);
-        self.hosts.made(&self.layout, inside_address, self.now_s);
+        self.hosts.made(&self.layout, inside, self.now_s);
         self.counters.sessions_active += 1;
         self.counters.sessions_created += 1;
         self.feel_pressure();
@@ -162,21 +168,21 @@ impl NatShard {
     fn choose_port(
         &mut self,
         protocol: NatProtocol,
-        inside_address: u32,
+        inside: Inside,
         inside_port: u16,
         hash: u64,
     ) -> Result<(usize, u16), DropReason> {
         if self.subscribers.is_some() {
-            return self.choose_port_of_block(protocol, inside_address, inside_port, hash);
+            return self.choose_port_of_block(protocol, inside, inside_port, hash);
         }
-        let mut found = self.find_port(protocol, inside_address, inside_port, hash);
+        let mut found = self.find_port(protocol, inside, inside_port, hash);
         if found.is_none() && protocol == NatProtocol::Tcp && self.drop_half_open() {
-            found = self.find_port(protocol, inside_address, inside_port, hash);
+            found = self.find_port(protocol, inside, inside_port, hash);
         }
         found.ok_or_else(|| {
             self.counters.ports_exhausted += 1;
-            self.count_refused(inside_address);
-            self.log_ports_exhausted(protocol, inside_address);
+            self.count_refused(inside);
+            self.log_ports_exhausted(protocol, inside);
             DropReason::NatPortsExhausted
         })
     }
@@ -184,7 +190,7 @@ impl NatShard {
     fn find_port(
         &mut self,
         protocol: NatProtocol,
-        inside_address: u32,
+        inside: Inside,
         inside_port: u16,
         hash: u64,
     ) -> Option<(usize, u16)> {
@@ -193,9 +199,9 @@ impl NatShard {
         } else {
             (hash >> 8) as usize % self.layout.bitmap_ports()
         };
-        let pool = self.publics_of(inside_address);
+        let pool = self.publics_of(inside);
         for parity in [inside_port & 1, !inside_port & 1] {
-            for (n, address) in self.layout.addresses_from(inside_address, &pool).enumerate() {
+            for (n, address) in self.layout.addresses_from(inside.address, &pool).enumerate() {
                 let bitmap = self.layout.bitmap(protocol, address, parity);
                 if let Some(place) = self.ports.take_from(bitmap, start) {
                     self.counters.unpaired += u64::from(n != 0);
@@ -210,24 +216,24 @@ impl NatShard {
     fn choose_port_of_block(
         &mut self,
         protocol: NatProtocol,
-        inside_address: u32,
+        inside: Inside,
         inside_port: u16,
         hash: u64,
     ) -> Result<(usize, u16), DropReason> {
-        let pool = self.pool_of(inside_address);
+        let pool = self.pool_of(inside);
         let Some(subscribers) = &mut self.subscribers else { return Err(DropReason::NatPortsExhausted) };
         let start =
             if self.layout.preserves_ports() { usize::from(inside_port) >> 1 } else { hash as usize >> 8 };
-        let inside = (inside_address, inside_port);
+        let endpoint = (inside, inside_port);
         let pool = &self.pools.all()[pool];
         let taken =
-            subscribers.take((&self.layout, pool), &mut self.ports, protocol, inside, start, self.now_s);
+            subscribers.take((&self.layout, pool), &mut self.ports, protocol, endpoint, start, self.now_s);
         let taken = match taken {
             Ok(taken) => taken,
-            Err(refusal) => return Err(self.refuse(refusal, protocol, inside_address)),
+            Err(refusal) => return Err(self.refuse(refusal, protocol, inside)),
         };
         if let Some(ports) = taken.given_out {
-            self.log_allocated(inside_address, taken.address, ports);
+            self.log_allocated(inside, taken.address, ports);
         }
         self.counters.unpaired += u64::from(taken.is_unpaired);
         self.counters.odd_parity += u64::from((taken.port ^ inside_port) & 1);
@@ -235,34 +241,34 @@ impl NatShard {
     }
 
     /// Counts a session refused to a subscriber.
-    fn refuse(&mut self, refusal: Refusal, protocol: NatProtocol, inside_address: u32) -> DropReason {
+    fn refuse(&mut self, refusal: Refusal, protocol: NatProtocol, inside: Inside) -> DropReason {
         let reason = refusal.reason();
         match reason {
             DropReason::NatPortLimit => self.counters.port_limit += 1,
             _ => self.counters.ports_exhausted += 1,
         }
-        self.count_refused(inside_address);
-        self.log_refused(refusal, protocol, inside_address);
+        self.count_refused(inside);
+        self.log_refused(refusal, protocol, inside);
         reason
     }
 
     /// Counts a session refused by the inside address's pool.
-    fn count_refused(&mut self, inside_address: u32) {
-        self.refused[self.pool_of(inside_address)] += 1;
+    fn count_refused(&mut self, inside: Inside) {
+        self.refused[self.pool_of(inside)] += 1;
     }
 
     /// Counts a session refused to an inside address.
-    pub(super) fn refuse_host(&mut self, refusal: HostRefusal, inside_address: u32) -> DropReason {
+    pub(super) fn refuse_host(&mut self, refusal: HostRefusal, inside: Inside) -> DropReason {
         match refusal {
             HostRefusal::Sessions => {
                 self.counters.host_limit += 1;
-                self.count_refused(inside_address);
-                self.log_host_limit(inside_address);
+                self.count_refused(inside);
+                self.log_host_limit(inside);
                 DropReason::NatHostLimit
             }
             HostRefusal::Rate => {
                 self.counters.host_rate += 1;
-                self.count_refused(inside_address);
+                self.count_refused(inside);
                 DropReason::NatHostRate
             }
         }

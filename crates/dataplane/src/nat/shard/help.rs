@@ -3,7 +3,7 @@
 
 use super::super::calls::{Call, CallKey, Calls};
 use super::super::config::NatProtocol;
-use super::super::layout::{End, endpoint_key, inside_key};
+use super::super::layout::{End, Inside, endpoint_key, inside_key};
 use super::super::session::{SessionState, TcpFlags};
 use super::NatShard;
 use crate::helpers::stream::Way;
@@ -85,15 +85,17 @@ impl NatShard {
         self.counters.help_unexpected += helped.unexpected;
     }
 
-    /// Inside and public endpoint of the session of either.
-    pub(crate) fn ends_of(
-        &self,
-        end: End,
-        protocol: NatProtocol,
-        own: (u32, u16),
-    ) -> Option<[(u32, u16); 2]> {
-        let key = endpoint_key(end, protocol.number(), own.0, own.1);
-        Some(self.sessions[self.find(end, key, self.layout.hash(key))?].ends())
+    /// Inside and public endpoint of the session of a public endpoint, and the VRF of the inside one.
+    pub(crate) fn ends_of(&self, protocol: NatProtocol, own: (u32, u16)) -> Option<([(u32, u16); 2], u8)> {
+        let key = endpoint_key(End::Destination, protocol.number(), own.0, own.1);
+        let session = &self.sessions[self.find(End::Destination, key, self.layout.hash(key))?];
+        Some((session.ends(), session.vrf()))
+    }
+
+    /// The same endpoints of the session of an inside endpoint.
+    pub(crate) fn ends_from(&self, protocol: NatProtocol, own: (Inside, u16)) -> Option<[(u32, u16); 2]> {
+        let key = inside_key(protocol.number(), own.0, own.1);
+        Some(self.sessions[self.find(End::Source, key, self.layout.hash(key))?].ends())
     }
 
     /// Whether it has a session of this inside endpoint.
@@ -106,13 +108,13 @@ impl NatShard {
     pub(crate) fn announce(
         &mut self,
         protocol: NatProtocol,
-        inside: (u32, u16),
+        inside: (Inside, u16),
         remote: u32,
         wanted: Option<(u32, u16)>,
         (now_s, arrival_ns): (u32, u64),
     ) -> Option<(u32, u16)> {
         self.advance_to(now_s);
-        let key = inside_key(protocol, inside.0, inside.1);
+        let key = inside_key(protocol.number(), inside.0, inside.1);
         let hash = self.layout.hash(key);
         let at = match self.find(End::Source, key, hash) {
             Some(at) => at,
@@ -140,8 +142,8 @@ impl NatShard {
     }
 
     /// Keeps the session of an inside endpoint alive until this second, whatever its timeout.
-    pub(crate) fn keep(&mut self, protocol: NatProtocol, inside: (u32, u16), until_s: u32) {
-        self.keep_key(inside_key(protocol, inside.0, inside.1), until_s);
+    pub(crate) fn keep(&mut self, protocol: NatProtocol, inside: (Inside, u16), until_s: u32) {
+        self.keep_key(inside_key(protocol.number(), inside.0, inside.1), until_s);
     }
 
     pub(crate) fn keep_key(&mut self, key: u64, until_s: u32) {
@@ -196,7 +198,7 @@ impl NatShard {
     /// The public number of an inside host's call, which is made if the message may begin one.
     pub(crate) fn call_out(
         &mut self,
-        call: (u32, u32, u16),
+        call: (u32, Inside, u16),
         public: u32,
         may_begin: bool,
         now_s: u32,
@@ -213,9 +215,9 @@ impl NatShard {
         self.help.calls.inside_number(key)
     }
 
-    /// Takes over a call of another shard if its public address still exists.
-    pub(crate) fn adopt_call(&mut self, key: CallKey, call: Call) {
-        if self.layout.is_public(key.1) {
+    /// Takes over a call of another shard, likewise.
+    pub(crate) fn adopt_call(&mut self, key: CallKey, call: Call, vrf: u8) {
+        if self.layout.vrf == vrf && self.layout.is_public(key.1) {
             self.help.calls.adopt(key, call);
         }
     }

@@ -22,7 +22,7 @@ impl NatShard {
     /// Files a session under the second in which it must be checked: its end, or sooner.
     pub(super) fn file(&mut self, at: usize) {
         let session = &self.sessions[at];
-        let horizon_s = self.horizons_s[session.protocol as usize];
+        let horizon_s = self.horizons_s[session.protocol() as usize];
         // Pressure may shorten its life before its end.
         let is_cut = self.drops_half_open && session.state.is_half_open();
         let horizon_s = self.now_s + if is_cut { horizon_s.min(HALF_OPEN_SHORT_S + 1) } else { horizon_s };
@@ -111,7 +111,7 @@ impl NatShard {
             self.index.remove(self.layout.hash(session.key(end)), at);
         }
         let port = session.ports[1];
-        let bitmap = self.layout.bitmap(session.protocol, usize::from(session.public_index), port & 1);
+        let bitmap = self.layout.bitmap(session.protocol(), usize::from(session.public_index), port & 1);
         self.ports.release(bitmap, self.layout.bitmap_place(port));
         match ended_s {
             Some(ended_s) => self.log_ended(&session, ended_s),
@@ -119,14 +119,14 @@ impl NatShard {
         }
         let ended_s = ended_s.unwrap_or(self.now_s);
         if let Some(subscribers) = &mut self.subscribers {
-            let (inside, public) = (session.addresses[0], usize::from(session.public_index));
+            let (inside, public) = (session.inside(), usize::from(session.public_index));
             let given_back =
-                subscribers.release(&self.layout, session.protocol, inside, (public, port), ended_s);
+                subscribers.release(&self.layout, session.protocol(), inside, (public, port), ended_s);
             if let Some(ports) = given_back {
                 self.log_given_back(inside, public, ports, ended_s);
             }
         }
-        self.hosts.ended(&self.layout, session.addresses[0]);
+        self.hosts.ended(&self.layout, session.inside());
         self.hosts6.release(session.addresses[0]);
         self.sessions[at] = Session::EMPTY;
         self.wheel.set_free(at, self.free);

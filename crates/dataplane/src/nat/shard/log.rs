@@ -2,6 +2,7 @@
 
 use super::super::config::{Filtering, NatProtocol};
 use super::super::events::{EventLog, Happening, Limit, NatEvent, NatLogging};
+use super::super::layout::Inside;
 use super::super::session::{Session, SessionState};
 use super::super::subscribers::Refusal;
 use super::NatShard;
@@ -59,7 +60,7 @@ impl NatShard {
     }
 
     /// Logs a block assigned to a subscriber.
-    pub(super) fn log_allocated(&mut self, subscriber: u32, address: usize, ports: (u16, u16)) {
+    pub(super) fn log_allocated(&mut self, subscriber: Inside, address: usize, ports: (u16, u16)) {
         let happening = self.block_event(true, subscriber, address, ports);
         if let Some(log) = self.log.as_mut().filter(|log| log.logging == NatLogging::Blocks) {
             log.log(happening);
@@ -67,7 +68,7 @@ impl NatShard {
     }
 
     /// Logs a block that a subscriber has from a former table.
-    pub(super) fn log_adopted(&mut self, subscriber: u32, address: usize, ports: (u16, u16), now_ns: u64) {
+    pub(super) fn log_adopted(&mut self, subscriber: Inside, address: usize, ports: (u16, u16), now_ns: u64) {
         let happening = self.block_event(true, subscriber, address, ports);
         if let Some(log) = self.log.as_mut().filter(|log| log.logging == NatLogging::Blocks) {
             log.log_at(now_ns, happening);
@@ -77,7 +78,7 @@ impl NatShard {
     /// Logs a block that a subscriber released.
     pub(super) fn log_given_back(
         &mut self,
-        subscriber: u32,
+        subscriber: Inside,
         address: usize,
         ports: (u16, u16),
         ended_s: u32,
@@ -88,10 +89,18 @@ impl NatShard {
         }
     }
 
-    fn block_event(&self, allocated: bool, subscriber: u32, address: usize, ports: (u16, u16)) -> Happening {
+    fn block_event(
+        &self,
+        allocated: bool,
+        subscriber: Inside,
+        address: usize,
+        ports: (u16, u16),
+    ) -> Happening {
         let public = self.layout.addresses[address].into();
         let pool = number(self.pools.of_address(address));
-        Happening::Block { allocated, subscriber: self.address_of(subscriber), public, ports, pool }
+        let vrf = subscriber.vrf.into();
+        let subscriber = self.address_of(subscriber.address);
+        Happening::Block { allocated, vrf, subscriber, public, ports, pool }
     }
 
     /// Logs that the shard has reached its limit of sessions.
@@ -106,20 +115,20 @@ impl NatShard {
     }
 
     /// Logs that an inside address has reached its limit of sessions.
-    pub(super) fn log_host_limit(&mut self, inside: u32) {
-        let (now_s, subscriber) = (self.now_s, self.address_of(inside));
-        let limit = self.hosts.limit(self.pools.number_of(subscriber));
+    pub(super) fn log_host_limit(&mut self, inside: Inside) {
+        let (now_s, subscriber) = (self.now_s, self.address_of(inside.address));
+        let limit = self.hosts.limit(self.pool_of(inside));
         if let Some(log) = &mut self.log
             && log.is_news(Limit::Host, now_s)
         {
-            log.log(Happening::SubscriberLimit { subscriber, limit });
+            log.log(Happening::SubscriberLimit { vrf: inside.vrf.into(), subscriber, limit });
         }
     }
 
     /// Logs that no port is left for an inside address.
-    pub(super) fn log_ports_exhausted(&mut self, protocol: NatProtocol, inside: u32) {
+    pub(super) fn log_ports_exhausted(&mut self, protocol: NatProtocol, inside: Inside) {
         let now_s = self.now_s;
-        let paired = self.layout.paired_address(inside, &self.publics_of(inside));
+        let paired = self.layout.paired_address(inside.address, &self.publics_of(inside));
         // Without a public address, none is exhausted.
         let Some(public) = self.layout.addresses.get(paired).copied() else { return };
         if let Some(log) = &mut self.log
@@ -130,15 +139,15 @@ impl NatShard {
     }
 
     /// Logs that a subscriber got no port.
-    pub(super) fn log_refused(&mut self, refusal: Refusal, protocol: NatProtocol, inside: u32) {
-        let (now_s, subscriber) = (self.now_s, self.address_of(inside));
-        let pool = self.pools.number_of(subscriber);
+    pub(super) fn log_refused(&mut self, refusal: Refusal, protocol: NatProtocol, inside: Inside) {
+        let (now_s, subscriber) = (self.now_s, self.address_of(inside.address));
+        let pool = self.pool_of(inside);
         let Some(log) = self.log.as_mut() else { return };
         match refusal {
             Refusal::Limit(limit) => {
                 let subscribers = self.subscribers.as_mut();
                 if subscribers.is_some_and(|subscribers| subscribers.is_news(inside, now_s)) {
-                    log.log(Happening::SubscriberLimit { subscriber, limit });
+                    log.log(Happening::SubscriberLimit { vrf: inside.vrf.into(), subscriber, limit });
                 }
             }
             Refusal::NoBlock if log.is_news(Limit::Blocks, now_s) => {
@@ -180,11 +189,11 @@ impl NatShard {
         let known = |inside| self.address_of(inside);
         subscribers.visit_given_out(&self.layout, &known, &mut |block| {
             let Some(log) = log.as_mut().filter(|log| log.logging == NatLogging::Blocks) else { return };
-            let (subscriber, public) = (block.inside, block.public);
+            let (vrf, subscriber, public) = (block.vrf, block.inside, block.public);
             let ports = (*block.ports.start(), *block.ports.end());
             let address = self.layout.public_index(public.into()).unwrap_or_default();
             let pool = number(self.pools.of_address(place(address)));
-            let happening = Happening::Block { allocated: false, subscriber, public, ports, pool };
+            let happening = Happening::Block { allocated: false, vrf, subscriber, public, ports, pool };
             log.log_at(ended_ns, happening);
         });
         self.log = log;
@@ -210,5 +219,6 @@ fn session_event(
     // With address-dependent filtering, the filter is in place of the first remote.
     let is_kept = logging == NatLogging::Sessions && filtering == Filtering::EndpointIndependent;
     let remote = session.remote().filter(|_| is_kept);
-    Happening::Session { created, protocol: session.protocol, inside, public, remote }
+    let vrf = session.vrf().into();
+    Happening::Session { created, protocol: session.protocol(), vrf, inside, public, remote }
 }

@@ -65,7 +65,7 @@ impl NatShard {
     /// Counts the sessions of inside addresses again, for new limits.
     fn count_hosts_anew(&mut self, config: &NatConfig) {
         let mut hosts = Hosts::new(&self.layout, self.shard, config);
-        self.sessions().for_each(|session| hosts.has_another(&self.layout, session.addresses[0]));
+        self.sessions().for_each(|session| hosts.has_another(&self.layout, session.inside()));
         self.hosts = hosts;
     }
 
@@ -109,16 +109,10 @@ impl NatShard {
         self.succeed_log(old);
     }
 
-    /// Takes over a session of a shard with the same hash seed, if it fits here; `host` is its host with IPv6.
-    /// `is_filtered` says whether it has tracked its destinations. A session that does not fit ends at `now_ns` and is
-    /// logged.
-    pub(crate) fn adopt(
-        &mut self,
-        session: &Session,
-        host: Option<u128>,
-        is_filtered: bool,
-        now_ns: u64,
-    ) -> bool {
+    /// Takes over a session of a shard with the same hash seed, if it fits here. A session that does not fit ends at
+    /// `now_ns` and is logged.
+    pub(crate) fn adopt(&mut self, session: &Session, before: &NatShard, now_ns: u64) -> bool {
+        let (host, is_filtered) = (before.host_of(session.addresses[0]), before.is_filtered());
         let mut session = *session;
         if let Some(host) = host {
             let Some(number) = self.hosts6.take(self.layout.home_of(host), host) else {
@@ -128,7 +122,8 @@ impl NatShard {
             };
             session.addresses[0] = number;
         }
-        let placed = self.place(&session, is_filtered);
+        let placed =
+            if before.layout.vrf == self.layout.vrf { self.place(&session, is_filtered) } else { None };
         let placed = placed.filter(|placed| self.place_in_block(placed, now_ns));
         if let Some(placed) = placed {
             self.take_in(placed);
@@ -145,8 +140,8 @@ impl NatShard {
     /// Gives the subscriber of a placed session the block of its port. Without, gives the port back.
     pub(super) fn place_in_block(&mut self, placed: &Session, now_ns: u64) -> bool {
         let Some(subscribers) = &mut self.subscribers else { return true };
-        let (inside, port) = (placed.addresses[0], placed.ports[1]);
-        let (protocol, address) = (placed.protocol, usize::from(placed.public_index));
+        let (inside, port) = (placed.inside(), placed.ports[1]);
+        let (protocol, address) = (placed.protocol(), usize::from(placed.public_index));
         match subscribers.adopt(&self.layout, protocol, inside, (address, port)) {
             Ok(given_out) => {
                 if let Some(ports) = given_out {
@@ -166,7 +161,7 @@ impl NatShard {
     pub(super) fn take_in(&mut self, placed: Session) {
         let at = self.insert(placed);
         self.file(at);
-        self.hosts.has_another(&self.layout, placed.addresses[0]);
+        self.hosts.has_another(&self.layout, placed.inside());
         self.counters.sessions_active += 1;
     }
 
@@ -175,7 +170,8 @@ impl NatShard {
         let [inside, public] = session.addresses;
         let [inside_port, public_port] = session.ports;
         let belongs_here = self.layout.port_shard(public_port) == self.shard
-            && self.layout.session_shard(session.protocol, self.home_of(inside), inside_port) == self.shard
+            && self.layout.session_shard(session.protocol(), self.home_of(session.inside()), inside_port)
+                == self.shard
             && (!is_number(inside) || self.layout.nat64.is_some());
         if !belongs_here || self.counters.sessions_active >= u64::from(self.sessions_max) {
             return None;
@@ -186,7 +182,7 @@ impl NatShard {
             return None;
         }
         let index = self.layout.public_index(public)?;
-        let bitmap = self.layout.bitmap(session.protocol, index as usize, public_port & 1);
+        let bitmap = self.layout.bitmap(session.protocol(), index as usize, public_port & 1);
         if !self.ports.take(bitmap, self.layout.bitmap_place(public_port)) {
             return None;
         }

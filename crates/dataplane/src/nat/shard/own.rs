@@ -76,7 +76,7 @@ impl NatShard {
 
     /// Whether a public port belongs to this shard.
     pub(crate) fn owns(&self, port: &OwnPort) -> bool {
-        self.layout.port_shard(port.port) == self.shard && self.layout.is_public(port.address.into())
+        self.layout.port_shard(port.port) == self.shard && self.layout.is_routers(port.address.into())
     }
 
     /// The router's own ports and flows here.
@@ -90,7 +90,7 @@ impl NatShard {
             return;
         }
         let [_, address] = session.addresses;
-        let port = OwnPort { protocol: session.protocol, address: address.into(), port: session.ports[1] };
+        let port = OwnPort { protocol: session.protocol(), address: address.into(), port: session.ports[1] };
         if self.own.has_flows_on(&port) {
             self.take_for_router(&port);
             self.own.hold(port, false);

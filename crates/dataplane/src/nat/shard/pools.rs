@@ -1,18 +1,19 @@
 //! What is in use of each pool.
 
 use super::super::config::NatProtocol;
+use super::super::layout::Inside;
 use super::super::pools::PoolInfo;
 use super::NatShard;
 use std::ops::Range;
 
 impl NatShard {
-    /// The number of the pool that an inside address has.
-    pub(super) fn pool_of(&self, inside: u32) -> usize {
-        self.pools.number_of(self.address_of(inside))
+    /// The number of the pool that an inside host has.
+    pub(super) fn pool_of(&self, inside: Inside) -> usize {
+        self.pools.number_of(inside.vrf, self.address_of(inside.address))
     }
 
-    /// The indexes of the public addresses that an inside address may get.
-    pub(super) fn publics_of(&self, inside: u32) -> Range<usize> {
+    /// The indexes of the public addresses that an inside host may get.
+    pub(super) fn publics_of(&self, inside: Inside) -> Range<usize> {
         self.pools.all()[self.pool_of(inside)].addresses.clone()
     }
 

@@ -4,7 +4,7 @@
 use super::super::config::{Filtering, NatProtocol};
 use super::super::layout::End;
 use super::super::nat64::{Hosts6, is_number};
-use super::super::session::{Life, Session, SessionState};
+use super::super::session::{Kind, Life, Session, SessionState};
 use super::NatShard;
 use crate::records::slice;
 use crate::standby::{Changes, Copied};
@@ -132,7 +132,7 @@ impl Session {
             Filtering::AddressDependent => None,
         };
         Entry::Session(SessionEntry {
-            protocol: self.protocol.number(),
+            protocol: self.protocol().number(),
             state: self.state.number(),
             is_several: self.life != Life::Alone,
             inside: (hosts.ip_of(inside.0), inside.1),
@@ -151,7 +151,7 @@ impl Session {
             expires_s: u32::MAX,
             addresses: [inside, copy.public.0],
             ports: [copy.inside.1, copy.public.1],
-            protocol,
+            kind: Kind::new(protocol, 0),
             state,
             life: if copy.is_several { Life::Several } else { Life::Alone },
             ..Self::EMPTY

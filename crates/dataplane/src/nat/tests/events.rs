@@ -40,13 +40,13 @@ impl Ledger {
     fn count(&mut self, event: &NatEvent, now_ns: u64) {
         assert!(event.time_ns <= now_ns, "nothing is told before it happens");
         match event.what {
-            Happening::Session { created: true, protocol, inside, public, remote } => {
+            Happening::Session { created: true, protocol, inside, public, remote, .. } => {
                 let before = self.sessions.insert((protocol, public), (inside, remote, event.time_ns));
                 assert_eq!(before, None, "an endpoint of two");
                 let free_since = self.free_since.get(&(protocol, public)).copied().unwrap_or(0);
                 assert!(free_since <= event.time_ns, "two owners at a time");
             }
-            Happening::Session { created: false, protocol, inside, public, remote } => {
+            Happening::Session { created: false, protocol, inside, public, remote, .. } => {
                 let (owner, whom, since) =
                     self.sessions.remove(&(protocol, public)).expect("an earlier event created it");
                 assert_eq!((owner, whom), (inside, remote));
@@ -87,6 +87,7 @@ fn a_session_is_told_with_whom_it_began_and_when_it_was_over() {
     let public = router.open(Udp, host(1, 4000), remote(1, 80)).unwrap();
     router.open(Udp, host(1, 4000), remote(2, 80)).unwrap();
     let told = |created, remote| Happening::Session {
+        vrf: 0,
         created,
         protocol: Udp,
         inside: host(1, 4000).into(),
@@ -126,6 +127,7 @@ fn limits_are_told_once_in_a_while() {
         router.open(Udp, host(1, 4000 + port), remote(1, 80)).unwrap();
     }
     let block = |allocated, subscriber: SocketAddrV4, first| Happening::Block {
+        vrf: 0,
         allocated,
         subscriber: IpAddr::V4(*subscriber.ip()),
         public: config.public_addresses[0],
@@ -133,7 +135,8 @@ fn limits_are_told_once_in_a_while() {
         pool: 0,
     };
     assert_eq!(happened(&router), [block(true, host(1, 0), 2048)]);
-    let limit = |limit| Happening::SubscriberLimit { subscriber: IpAddr::V4(*host(1, 0).ip()), limit };
+    let limit =
+        |limit| Happening::SubscriberLimit { vrf: 0, subscriber: IpAddr::V4(*host(1, 0).ip()), limit };
     for port in 0..100 {
         router.open(Udp, host(1, 5000 + port), remote(1, 80)).unwrap_err();
     }

@@ -20,6 +20,7 @@ fn with_server() -> NatConfig {
         public_address: 0,
         public_port: 21,
         inside_address: *host(7, 0).ip(),
+        vrf: 0,
         inside_port: 21,
         count: 1,
     };

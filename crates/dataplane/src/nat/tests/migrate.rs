@@ -53,6 +53,7 @@ fn sessions_that_fit_go_on_and_others_are_counted() {
             public_address: 0,
             public_port: 99,
             inside_address: *taken.ip(),
+            vrf: 0,
             inside_port: taken.port(),
             count: 1,
         }],

@@ -604,6 +604,7 @@ fn limits_are_those_of_hosts_and_subscribers() {
 fn a_group_of_ipv6_hosts_has_its_own_addresses() {
     let group = |name: &str, inside: &str, addresses| NatGroup {
         name: name.to_owned(),
+        vrf: 0,
         inside: vec![inside.parse().unwrap()],
         addresses,
         outside: 0,
@@ -688,6 +689,7 @@ fn sessions_and_events_name_the_host() {
     edge.router.nat.log_end_of_all();
     edge.router.nat.hand_out_events(&mut |event| told.push(event.what));
     let event = |created| Happening::Session {
+        vrf: 0,
         created,
         protocol: NatProtocol::Udp,
         inside: end(host6(5), 1234),

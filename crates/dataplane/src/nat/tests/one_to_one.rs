@@ -15,7 +15,7 @@ fn net(text: &str) -> Ipv4Net {
 
 /// Hosts 8 to 15 are 198.18.0.0 to 198.18.0.7, and host 20 is 198.51.100.9.
 fn config() -> NatConfig {
-    let pair = |inside, public| AddressPair { inside: net(inside), public: net(public), outside: 0 };
+    let pair = |inside, public| AddressPair { vrf: 0, inside: net(inside), public: net(public), outside: 0 };
     NatConfig {
         shards: 4,
         one_to_one: vec![pair("192.168.0.8/29", "198.18.0.0/29"), pair("192.168.0.20/32", "198.51.100.9/32")],
@@ -178,6 +178,7 @@ fn source_ip(bytes: &[u8]) -> Ipv4Addr {
 #[test]
 fn exceptions_come_before_pairs_and_pairs_before_pools() {
     let exception = |sources: &[&str], destinations: &[&str]| NatException {
+        vrf: None,
         sources: sources.iter().map(|text| net(text)).collect(),
         destinations: destinations.iter().map(|text| net(text)).collect(),
     };
@@ -279,7 +280,8 @@ fn an_address_has_one_translation() {
         change(&mut config);
         config.validate()
     };
-    let pair = |inside, public, outside| AddressPair { inside: net(inside), public: net(public), outside };
+    let pair =
+        |inside, public, outside| AddressPair { vrf: 0, inside: net(inside), public: net(public), outside };
     assert_eq!(with(&|_| ()), Ok(()));
     let add = |pair: AddressPair| with(&|config| config.one_to_one.push(pair));
     assert_eq!(
@@ -299,6 +301,7 @@ fn an_address_has_one_translation() {
         public_address: 0,
         public_port: 80,
         inside_address: *host(9, 0).ip(),
+        vrf: 0,
         inside_port: 80,
         count: 1,
     };

@@ -104,6 +104,7 @@ fn a_port_forward_stays_where_the_configuration_has_put_it() {
         public_address: 0,
         public_port: 8080,
         inside_address: *host(1, 0).ip(),
+        vrf: 0,
         inside_port: 80,
         count: 1,
     };

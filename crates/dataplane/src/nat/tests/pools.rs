@@ -14,6 +14,7 @@ fn public(n: u8) -> Ipv4Addr {
 fn group(name: &str, inside: &[&str], addresses: std::ops::Range<usize>) -> NatGroup {
     NatGroup {
         name: name.to_owned(),
+        vrf: 0,
         inside: inside.iter().map(|net| net.parse().unwrap()).collect(),
         addresses,
         outside: 0,

@@ -3,7 +3,7 @@
 //! selects a session's shard, paired address and first port to try.
 
 use super::*;
-use crate::nat::layout::{End, Layout, inside_key};
+use crate::nat::layout::{End, Inside, Layout, inside_key};
 use crate::nat::session::TcpFlags;
 use crate::nat::testing::{config, fuzz_one, icmp, udp};
 use crate::nat::{
@@ -131,7 +131,8 @@ impl Reference {
     fn create(&mut self, from: Endpoint, flags: u8, now_s: u64) -> Result<(), DropReason> {
         let (protocol, endpoint) = from;
         let address = u32::from(*endpoint.ip());
-        let shard = self.layout.session_shard(protocol, address, endpoint.port());
+        let host = Inside { vrf: 0, address };
+        let shard = self.layout.session_shard(protocol, host, endpoint.port());
         let in_shard = |s: &&ReferenceSession| {
             s.state != SessionState::Forward && self.layout.port_shard(s.public.1.port()) == shard
         };
@@ -142,7 +143,7 @@ impl Reference {
         let first = match self.config.port_selection {
             PortSelection::Preserve => u32::from(endpoint.port()) / pairs_of_all_shards,
             PortSelection::Hash => {
-                let hash = self.layout.hash(inside_key(protocol, address, endpoint.port()));
+                let hash = self.layout.hash(inside_key(protocol.number(), host, endpoint.port()));
                 ((hash >> 8) % (65536 / u64::from(pairs_of_all_shards))) as u32
             }
         };
@@ -305,6 +306,7 @@ fn small_config() -> impl Strategy<Value = NatConfig> {
                 public_address: 0,
                 public_port: 2004,
                 inside_address: *host(1, 0).ip(),
+                vrf: 0,
                 inside_port: inside_port(2),
                 count: 1,
             }],
@@ -319,6 +321,7 @@ fn small_config() -> impl Strategy<Value = NatConfig> {
 fn group_of_two() -> NatGroup {
     NatGroup {
         name: "two".to_owned(),
+        vrf: 0,
         inside: vec!["192.168.0.2/31".parse().unwrap()],
         addresses: 1..2,
         outside: 0,
@@ -502,7 +505,7 @@ fn run_cut(router: &Router, mut chunk: Chunk, cut: Cut) -> Chunk {
 /// The same, but the second public address is that of one host.
 fn with_second_alone(mut config: NatConfig) -> NatConfig {
     let public = config.public_addresses.pop().unwrap().into();
-    config.one_to_one = vec![AddressPair { inside: (*host(5, 0).ip()).into(), public, outside: 0 }];
+    config.one_to_one = vec![AddressPair { vrf: 0, inside: (*host(5, 0).ip()).into(), public, outside: 0 }];
     config
 }
 

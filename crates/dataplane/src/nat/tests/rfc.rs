@@ -239,6 +239,7 @@ fn a_port_forward_works_both_ways_and_never_expires() {
             public_address: 1,
             public_port: 80,
             inside_address: *host(9, 0).ip(),
+            vrf: 0,
             inside_port: 8081,
             count: 1,
         }];
@@ -370,6 +371,7 @@ fn sessions_can_be_inspected() {
     router.wait_s(20);
     router.nat.advance(router.now_ns);
     let expected = SessionInfo {
+        vrf: 0,
         protocol: Udp,
         inside: host(1, 4000).into(),
         public,
@@ -390,6 +392,7 @@ fn wrong_configurations_are_refused_with_their_values() {
         public_address: 0,
         public_port: 80,
         inside_address: *host(1, 0).ip(),
+        vrf: 0,
         inside_port: 80,
         count: 1,
     };

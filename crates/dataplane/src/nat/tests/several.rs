@@ -17,6 +17,7 @@ fn config() -> NatConfig {
         public_address: 0,
         public_port: 53,
         inside_address: [192, 168, 0, host].into(),
+        vrf: 0,
         inside_port: 5001,
         count: 1,
     };

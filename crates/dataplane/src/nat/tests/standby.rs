@@ -32,6 +32,7 @@ fn config(port_selection: PortSelection, filtering: Filtering) -> NatConfig {
         public_address: 0,
         public_port: 8080,
         inside_address: [192, 168, 0, 9].into(),
+        vrf: 0,
         inside_port: 80,
         count: 1,
     };
