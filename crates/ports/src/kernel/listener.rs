@@ -11,6 +11,8 @@ use std::io::{self, ErrorKind};
 use std::net::SocketAddrV4;
 use std::path::Path;
 
+use thalweg_wire::ip_protocol;
+
 use super::sockets::row;
 
 /// Who listens at an address.
@@ -64,7 +66,7 @@ fn listeners(address: SocketAddrV4, process: u32) -> io::Result<Vec<u64>> {
             Err(error) => return Err(error),
         };
         inodes.extend(text.lines().filter_map(|line| {
-            let socket = row(libc::IPPROTO_TCP as u8, line).filter(|socket| socket.remote.is_none())?;
+            let socket = row(ip_protocol::TCP, line).filter(|socket| socket.remote.is_none())?;
             let is_there = socket.local.is_none_or(|local| local == *address.ip());
             let inode = line.split_ascii_whitespace().nth(9)?.parse::<u64>().ok();
             inode.filter(|_| is_there && socket.port == address.port())
