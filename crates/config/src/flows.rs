@@ -46,7 +46,6 @@ table! {
     static SFLOW_COUNTERS_S: Key<u32> = Key::number("sflow_counters_s", 0..=86_400)
         .unit("seconds")
         .default_of(|| FlowsConfig::default().sflow_counters_s)
-        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.sflow_counters_s)))
         .help("the [counters of all ports](export.md#counters-of-interfaces) are sent to collectors of sFlow this often; 0: never");
     static SFLOW_AGENT: Key<IpAddr> = Key::text("sflow_agent", "an address", values::address)
         .otherwise("`router_id` of `[bgp]`, or else the first port's first address")

@@ -190,10 +190,14 @@ impl FlowSide {
         self.outlet.clone()
     }
 
-    /// Applies the ports of another configuration. Records of removed ports may still come.
-    pub(crate) fn set_ports(&self, config: &RouterConfig) {
+    /// Applies another configuration, as far as it may change while flows are delivered. Records of removed ports may
+    /// still come.
+    pub(crate) fn apply(&self, config: &RouterConfig) {
         name_ports(&self.ports, config);
         self.outlet.0.ask_again();
+        if let (Some(delivery), Some(flows)) = (&*self.delivery.lock(), &config.flows) {
+            delivery.set_counters_interval(SflowOptions::every_s(flows.sflow_counters_s));
+        }
     }
 
     /// Completes records from BGP too from now on.

@@ -178,7 +178,7 @@ impl PacketSide {
         self.tables.set_configured(routes);
         self.sets_read.lock().replaced(&before.sets, &config.sets);
         if let Some(flows) = &self.flows {
-            flows.set_ports(config);
+            flows.apply(config);
         }
         Ok(changes)
     }
@@ -675,8 +675,18 @@ fn interface_counters(port: &PortStatus, is_up: bool) -> InterfaceCounters {
 }
 
 fn flow_outlet_view(status: OutletStatus) -> FlowOutletView {
-    let OutletStatus { to, records, waiting, lost, counter_samples, interfaces_uncounted, error } = status;
-    FlowOutletView { to, records, waiting, lost, counter_samples, interfaces_uncounted, error }
+    FlowOutletView {
+        to: status.to,
+        records: status.records,
+        waiting: status.waiting,
+        lost: status.lost,
+        sflow: status.sflow,
+        counter_samples: status.counter_samples,
+        interfaces_uncounted: status.interfaces_uncounted,
+        datagrams_refused: status.datagrams_refused,
+        datagrams_dropped: status.datagrams_dropped,
+        error: status.error,
+    }
 }
 
 fn receive_queue_view(queue: &RxCounters) -> ReceiveQueueView {

@@ -42,7 +42,7 @@ mod wheel;
 pub use meter::options::{Bytes, KeyFields, MeterError, MeterOptions, NameOptions};
 pub use meter::totals::{Amount, MeterTotals, NameCounts};
 pub use meter::{Meter, RecordSink};
-pub use packet_sampler::{PacketSampler, PacketSamplers, PacketSampling};
+pub use packet_sampler::{PacketSampler, PacketSamplers, PacketSampling, SampleLoss};
 pub use record::{
     Counters, Details, Direction, Drops, EndReason, Event, ExporterId, FlowKey, FlowNames, FlowRecord,
     InterfaceName, NO_AS, NO_INTERFACE, Place, SAMPLING_UNKNOWN, Translation, icmp_type_and_code,

@@ -37,6 +37,19 @@ impl Default for PacketSampling {
     }
 }
 
+thalweg_base::words! {
+    /// Why a collector did not get a sample, in its status and in metrics.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum SampleLoss {
+        /// The queue to the thread that sends samples was full.
+        Queue => "sample-queue",
+        /// The system did not send its datagram.
+        Send => "send-failed",
+        /// sFlow has no number for its header: not IP, on a link other than Ethernet.
+        NoHeader => "no-header",
+    }
+}
+
 /// Makes the samplers of all workers, each with a sequence of its own.
 #[derive(Clone, Debug)]
 pub struct PacketSamplers {

@@ -23,6 +23,7 @@ pub mod child;
 pub mod collector;
 mod outcome;
 pub mod render;
+pub mod samples;
 pub mod shape;
 pub mod subject;
 pub mod traffic;

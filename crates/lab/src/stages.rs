@@ -5,7 +5,8 @@
 //! in memory by the same core just before, so they are in its second- and third-level cache, about where a network
 //! card's would be. Compared with a live figure, this separates the work on packets from that on interfaces.
 //!
-//! A *workload* ([`Workload`]) is a table of routes or a number of NAT sessions. In every round each workload gets
+//! A *workload* ([`Workload`]) is a table of routes or a number of NAT sessions; a router may meter its flows and sample
+//! its packets besides ([`Load`]), for records and samples that go nowhere. In every round each workload gets
 //! new frames, in shuffled order; a stage's figure is the *median over chunks*, so another program's time slice
 //! affects only the chunks it falls into. The results are medians and ranges over rounds. See [`clock`] for the
 //! clock.
@@ -25,8 +26,10 @@ use crate::unexpected::Unexpected;
 use clock::Calibration;
 use serde::Serialize;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 use thalweg_base::{CHUNK_PACKETS_DEFAULT, XorShift64Star};
+use thalweg_flow::PacketSampling;
 
 /// The name of the sum of all stages.
 pub const ALL_STAGES: &str = "all";
@@ -108,10 +111,69 @@ impl FromStr for Workload {
     }
 }
 
+/// What the router does with packets besides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Metering {
+    #[default]
+    None,
+    Flows,
+    /// Flows, and samples of one packet in so many for sFlow: a router has no samples without flows.
+    Sflow(NonZeroU32),
+}
+
+/// A workload, and what is metered of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Load {
+    pub workload: Workload,
+    pub metering: Metering,
+}
+
+impl From<Workload> for Load {
+    fn from(workload: Workload) -> Self {
+        Self { workload, metering: Metering::None }
+    }
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.metering {
+            Metering::None => self.workload.fmt(f),
+            Metering::Flows => write!(f, "{}@flows", self.workload),
+            Metering::Sflow(one_in) => write!(f, "{}@sflow:{one_in}", self.workload),
+        }
+    }
+}
+
+/// A workload, alone or with `@flows` or `@sflow:N` behind it.
+impl FromStr for Load {
+    type Err = Unexpected;
+
+    fn from_str(text: &str) -> Result<Self, Unexpected> {
+        let Some((workload, metering)) = text.split_once('@') else {
+            return Ok(Self::from(text.parse::<Workload>()?));
+        };
+        let rate = metering.strip_prefix("sflow:").and_then(one_in);
+        let metering = match (metering, rate) {
+            ("flows", _) => Metering::Flows,
+            (_, Some(rate)) => Metering::Sflow(rate),
+            (_, None) => {
+                let expected = "@flows, or @sflow:N for samples of one packet in N, behind a workload";
+                return Err(Unexpected::new(text, expected));
+            }
+        };
+        Ok(Self { workload: workload.parse()?, metering })
+    }
+}
+
+/// A rate of samples: one packet in so many.
+pub(crate) fn one_in(digits: &str) -> Option<NonZeroU32> {
+    digits.parse().ok().filter(|rate: &NonZeroU32| rate.get() <= PacketSampling::RATE_MAX)
+}
+
 /// What to measure, and how often.
 #[derive(Clone, Debug)]
 pub struct Options {
-    pub workloads: Vec<Workload>,
+    pub workloads: Vec<Load>,
     pub runs: usize,
     /// Chunks per round and workload.
     pub chunks: usize,
@@ -123,14 +185,16 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            workloads: vec![
+            workloads: [
                 Workload::OneRoute,
                 Workload::FullTable,
                 Workload::FullTableZipf,
                 Workload::Nat(4_000),
                 Workload::Nat(100_000),
                 Workload::Nat(1_000_000),
-            ],
+            ]
+            .map(Load::from)
+            .to_vec(),
             runs: 15,
             chunks: 40,
             chunk_packets: CHUNK_PACKETS_DEFAULT,
@@ -179,7 +243,7 @@ pub fn run(
     let order = RunOptions { runs: options.runs, warm_ups: 1, seed: options.seed };
     order.rounds(beds.len(), |turn| -> Result<(), StageError> {
         let bed = &mut beds[turn.at];
-        step(turn.done, &bed.workload().to_string());
+        step(turn.done, &bed.load().to_string());
         let ticks = bed.round(options, clock.reading_ticks, rng.next_u64())?;
         if turn.counts {
             rounds[turn.at].push(ticks);
@@ -192,11 +256,11 @@ pub fn run(
 
 /// A result per stage, and one for their sum.
 fn sum_up(bed: &Bed, rounds: &[StageTicks], clock: &Calibration) -> Vec<StageResult> {
-    let sessions = bed.workload().sessions();
+    let sessions = bed.load().workload.sessions();
     let result = |stage: &str, ticks: &[f64]| {
         let summary = Summary::of(ticks)?;
         Some(StageResult {
-            workload: bed.workload().to_string(),
+            workload: bed.load().to_string(),
             routes: bed.routes(),
             sessions,
             stage: stage.to_owned(),

@@ -66,7 +66,7 @@ fn run(program: &Path, folder: &Path, feed: Feed, scenario: &Scenario) -> Result
         profile: false,
         folder: folder.to_path_buf(),
     };
-    measure(&RunSpec { daemon, feed, seed: 3, timeout: Duration::from_secs(60) }, scenario)
+    measure(&RunSpec { daemon, feed, seed: 3, timeout: Duration::from_secs(60) }, scenario, &mut |_| {})
 }
 
 #[test]

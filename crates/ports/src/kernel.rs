@@ -13,6 +13,7 @@
 //! DriverFeatures read             capabilities of interfaces for XDP programs
 //! LinkCounters   read             what it counts of an interface
 //! SystemSockets  read             ports and connections of the system's programs
+//! Listener       at               who listens on a port: a process, or another program
 //! PeerSocket     read             how full the buffer of a local receiver of datagrams is
 //! ```
 //!
@@ -46,6 +47,7 @@ mod features;
 mod followed;
 mod installer;
 mod link_counters;
+mod listener;
 mod message;
 mod monitor;
 mod neighbors;
@@ -65,6 +67,7 @@ pub use installer::{
     ApplyReport, BATCH_ROUTES, FAILURES_KEPT, KernelOptions, KernelRoutes, METRIC, PROTOCOL, RouteChange,
 };
 pub use link_counters::{DirectionCounts, InterfaceCounts, LinkCounters};
+pub use listener::Listener;
 pub use monitor::{KernelEvent, Monitor, Watch};
 pub use neighbors::{
     KERNEL_NEIGHBORS_MAX, KernelNeighbors, NeighborChange, NeighborKey, NeighborNews, NeighborReport, ask_for,

@@ -30,7 +30,7 @@ use crate::options::this_exporter;
 use crate::packed::Packed;
 use crate::pipelines::died;
 use crate::record_queue::{BATCH_RECORDS, RecordQueue, queue};
-use crate::sflow::{Agent, AgentOptions, CompleteSample, ReadCounters, SampleQueue};
+use crate::sflow::{Agent, AgentOptions, CompleteSample, CountersInterval, ReadCounters, SampleQueue};
 use crate::summary::{OutletStatus, OutletSummary};
 use crate::{ExportTargets, ProbeError};
 
@@ -76,6 +76,8 @@ pub struct RouterDelivery {
     statuses: Statuses,
     /// Sends samples.
     agent: Option<(JoinHandle<Vec<OutletSummary>>, Statuses)>,
+    /// How often it sends counters of interfaces.
+    counters_interval: CountersInterval,
     wall: Arc<WallShift>,
 }
 
@@ -150,12 +152,13 @@ impl RouterDelivery {
                 Some((alarms, completing.clone()))
             }
         };
+        let counters_interval = CountersInterval::new(options.export.sflow.counters);
         let sflow = AgentOptions {
             waits: false,
             interfaces: interfaces.clone(),
             notify: options.notify.clone(),
             complete: Some(options.complete_sample),
-            counters: Some(options.counters),
+            counters: Some((options.counters, counters_interval.clone())),
         };
         let (agent, samples) = Agent::open(&options.export, sflow)?.unzip();
         let (event_way, events) = event_queue();
@@ -178,7 +181,7 @@ impl RouterDelivery {
         let agent = agent.map(Agent::start_alone).transpose()?.zip(agent_statuses);
         let way =
             RouterWay { alarms, samples: RwLock::new(samples), ..RouterWay::new(way, event_way, totals) };
-        Ok((Self { thread, statuses, agent, wall }, way))
+        Ok((Self { thread, statuses, agent, counters_interval, wall }, way))
     }
 
     /// The recent status of collectors and store.
@@ -186,6 +189,11 @@ impl RouterDelivery {
         let mut statuses = self.statuses.lock().clone();
         statuses.extend(self.agent.iter().flat_map(|(_, of_samples)| of_samples.lock().clone()));
         statuses
+    }
+
+    /// Sends counters of interfaces to collectors of sFlow this often from now on; `None` is never.
+    pub fn set_counters_interval(&self, interval: Option<Duration>) {
+        self.counters_interval.set(interval);
     }
 
     /// How often the wall clock was set since the start.

@@ -29,7 +29,7 @@ use crate::notices::passing_on;
 use crate::pipelines::{Pipelines, died};
 use crate::plan::{Handing, ProbePlan};
 use crate::record_queue::{RecordQueue, queue};
-use crate::sflow::{Agent, AgentOptions, Samplers, kernel_counters};
+use crate::sflow::{Agent, AgentOptions, CountersInterval, Samplers, kernel_counters};
 use crate::source::Seen;
 use crate::{Input, OptionsError, ProbeError, ProbeOptions, ProbeProgress, ProbeSummary, Shape, usage};
 
@@ -97,7 +97,7 @@ fn probe_with_notices(
         interfaces: interfaces.clone(),
         notify: notify.clone(),
         complete: None,
-        counters: (!waits).then(kernel_counters),
+        counters: (!waits).then(|| (kernel_counters(), CountersInterval::new(options.export.sflow.counters))),
     };
     let (agent, queue) = Agent::open(&options.export, sflow)?.unzip();
     let samplers = queue.map(|queue| Samplers::new(queue, options.export.sflow.sampling));

@@ -22,6 +22,7 @@ use thalweg_flow::{PacketSampler, PacketSamplers, PacketSampling};
 
 pub(crate) use agent::{Agent, AgentOptions};
 pub use agent::{CompleteSample, SampledWay};
+pub(crate) use counters::CountersInterval;
 pub use counters::{PortCount, ReadCounters, kernel_counters};
 
 /// The capacity of the queue: 1 MiB of usual samples.

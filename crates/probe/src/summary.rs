@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use thalweg_flow::SampleLoss;
 use thalweg_flow::alarm::AlarmReport;
 use thalweg_flow::export::{Amount, Unexportable};
 
@@ -16,8 +17,6 @@ pub const UNSAMPLED: &str = "unsampled";
 pub const UNDELIVERED: &str = "undelivered";
 /// The loss name of records that wait on disk for a collector.
 pub const SPOOLED: &str = "spooled";
-/// The loss name of samples without a header that sFlow has a number for: not IP, on a link other than Ethernet.
-pub const NO_HEADER: &str = "no-header";
 /// The drop name of packets whose records found the export queue full for too long.
 pub const EXPORT_QUEUE: &str = "export-queue";
 
@@ -167,7 +166,7 @@ impl OutletSummary {
     pub fn failure(&self) -> Option<String> {
         let is_no_failure = |reason: &str| {
             reason == SPOOLED
-                || reason == NO_HEADER
+                || reason == SampleLoss::NoHeader.name()
                 || Unexportable::ALL.iter().any(|why| why.name() == reason)
         };
         let failed = self.lost.iter().filter(|(reason, _)| !is_no_failure(reason));
@@ -203,9 +202,13 @@ pub struct OutletStatus {
     pub waiting: u64,
     /// Records that will not arrive, by reason; only reasons that occurred.
     pub lost: BTreeMap<String, u64>,
+    /// Whether it gets samples by sFlow: its records are samples of packets.
+    pub sflow: bool,
     /// As in [`OutletSummary`].
     pub counter_samples: u64,
     pub interfaces_uncounted: u64,
+    pub datagrams_refused: u64,
+    pub datagrams_dropped: u64,
     /// Why it takes nothing at present.
     pub error: Option<String>,
 }

@@ -41,7 +41,8 @@ const BGP: &str = "127.0.0.1:1790";
 pub(crate) fn run(args: &DemoArgs, format: Format) -> Result<(), Failure> {
     let failed = |error: io::Error| Failure::Run(format!("cannot prepare the demonstration: {error}"));
     let folder = tempfile::Builder::new().prefix("thalweg-demo-").tempdir().map_err(failed)?;
-    let (web, bgp) = (free_address(Some(args.port)).map_err(failed)?, free_address(None).map_err(failed)?);
+    let free = |wanted| free_address(wanted).map(SocketAddr::from).map_err(failed);
+    let (web, bgp) = (free(Some(args.port))?, free(None)?);
     let config = prepare(&folder, web, bgp).map_err(failed)?;
     let url = format!("http://{web}/");
     let socket = folder.path().join("thalweg.sock");

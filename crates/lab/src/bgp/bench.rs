@@ -121,9 +121,9 @@ fn daemon_said(said: &str) -> String {
     if said.is_empty() { String::new() } else { format!("; the daemon said: {}", said.trim()) }
 }
 
-/// Starts a daemon and measures one load on it.
-pub fn measure(spec: &RunSpec, scenario: &Scenario) -> Result<Run, BenchError> {
-    let daemon = Daemon::start(&spec.daemon, scenario).map_err(BenchError::Daemon)?;
+/// Starts a daemon and measures one load on it. `say` gets sentences about what the daemon has in its way.
+pub fn measure(spec: &RunSpec, scenario: &Scenario, say: &mut dyn FnMut(&str)) -> Result<Run, BenchError> {
+    let daemon = Daemon::start(&spec.daemon, scenario, say).map_err(BenchError::Daemon)?;
     let client = Client::connect(&client_config(&daemon, scenario))
         .map_err(|error| BenchError::Client(error, daemon.said()))?;
     let (timed, before) = scenario.phases.split_last().ok_or(BenchError::Nothing)?;
@@ -143,7 +143,7 @@ fn client_config(daemon: &Daemon, scenario: &Scenario) -> ClientConfig {
     };
     let announcing = (0..neighbors.count).map(|n| (neighbors.address_of(n), scenario.as_of(n)));
     ClientConfig {
-        daemon: daemon.address(),
+        daemon: daemon.address().into(),
         daemon_as: DAEMON_AS,
         speakers: announcing.chain([MONITOR]).map(speaker).collect(),
         monitored: true,

@@ -4,6 +4,9 @@
 //! daemon listens on a free port, accepts everything from every neighbor, announces to the monitor or to nobody
 //! ([`Advertise`]) and installs nothing. It may be limited to some cores.
 //!
+//! A connection that is accepted does not tell by whom: the port counts as the daemon's when the kernel says that the
+//! daemon, or a process that it started, listens there ([`Listener`]).
+//!
 //! Processor time comes from the scheduler's statistics of its threads, in nanoseconds; peak memory is VmHWM. Both
 //! are the kernel's figures, not the daemon's.
 
@@ -15,11 +18,12 @@ use crate::cpu_time::ran_ns;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::fs::{self, File};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use thalweg_base::{IpPrefix, free_port_candidates};
+use thalweg_ports::kernel::Listener;
 
 pub const DAEMON_AS: u32 = 65_000;
 /// The monitor's address and AS.
@@ -28,8 +32,8 @@ const LISTEN: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 1);
 /// If the daemon does not listen after this long, it has failed.
 const START_WAIT: Duration = Duration::from_secs(10);
 /// TCP ports to try.
-const START_TRIES: u32 = 4;
-/// What a daemon says if another program has its port: ours, and others that stand in for it.
+const START_TRIES: usize = 4;
+/// What a daemon says if another program has its port, which may be gone again: ours, and others that stand in for it.
 const TAKEN: [&str; 2] = ["another program listens there", "in use"];
 /// Name prefixes of threads that serve neighbors, shards or any ready work.
 const SERVING: [&str; 3] = ["peer-", "pool-", "shard-"];
@@ -84,6 +88,9 @@ pub enum DaemonError {
         /// The end of its output.
         said: String,
     },
+    /// Another program got every port first.
+    #[error("another program listens on {}, not the daemon", list(.tried))]
+    Taken { tried: Vec<SocketAddrV4> },
     /// The answer to a question cannot be read.
     #[error("no answer to `{question}`: {}", .said.trim())]
     Answer {
@@ -102,12 +109,16 @@ pub struct Usage {
     pub rss_peak_bytes: u64,
 }
 
+fn list(addresses: &[SocketAddrV4]) -> String {
+    addresses.iter().map(SocketAddrV4::to_string).collect::<Vec<_>>().join(", ")
+}
+
 /// A running daemon; dropping it ends the process.
 #[derive(Debug)]
 pub struct Daemon {
     child: Child,
     program: PathBuf,
-    address: SocketAddr,
+    address: SocketAddrV4,
     socket: PathBuf,
     log: PathBuf,
 }
@@ -117,34 +128,54 @@ fn system(what: &'static str, error: impl Into<io::Error>) -> DaemonError {
 }
 
 /// A port of loopback that nobody has: the wanted one, or another.
-pub fn free_address(wanted: Option<u16>) -> io::Result<SocketAddr> {
-    let mut ports = wanted.into_iter().chain(free_port_candidates());
-    let free = ports.find_map(|port| TcpListener::bind((LISTEN, port)).ok());
-    free.ok_or(io::ErrorKind::AddrInUse)?.local_addr()
+pub fn free_address(wanted: Option<u16>) -> io::Result<SocketAddrV4> {
+    let ports = wanted.into_iter().chain(free_port_candidates());
+    let mut addresses = ports.map(|port| SocketAddrV4::new(LISTEN, port));
+    addresses.find(|address| TcpListener::bind(address).is_ok()).ok_or(io::ErrorKind::AddrInUse.into())
 }
 
 impl Daemon {
     /// Starts a daemon that accepts the scenario's neighbors, and waits until it listens. If another program takes
-    /// the free port meanwhile, another port is tried.
-    pub fn start(spec: &DaemonSpec, scenario: &Scenario) -> Result<Daemon, DaemonError> {
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            let is_taken = |said: &str| TAKEN.iter().any(|words| said.contains(words));
-            match Self::start_once(spec, scenario) {
-                Err(DaemonError::NotListening { said }) if tries < START_TRIES && is_taken(&said) => {}
-                other => return other,
-            }
-        }
+    /// the free port meanwhile, `say` gets a sentence about it, and another port is tried.
+    pub fn start(
+        spec: &DaemonSpec,
+        scenario: &Scenario,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Daemon, DaemonError> {
+        let free = std::iter::repeat_with(|| free_address(None)).take(START_TRIES);
+        Self::start_on(free, spec, scenario, say)
     }
 
-    fn start_once(spec: &DaemonSpec, scenario: &Scenario) -> Result<Daemon, DaemonError> {
+    /// [`Self::start`] on the first of these addresses that no other program has.
+    fn start_on(
+        addresses: impl Iterator<Item = io::Result<SocketAddrV4>>,
+        spec: &DaemonSpec,
+        scenario: &Scenario,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Daemon, DaemonError> {
+        let mut tried = Vec::new();
+        for address in addresses {
+            let address = address.map_err(|error| system("no free port", error))?;
+            match Self::start_once(address, spec, scenario)? {
+                Some(daemon) => return Ok(daemon),
+                None => say(&format!("another program listens on {address}: the daemon gets another port")),
+            }
+            tried.push(address);
+        }
+        Err(DaemonError::Taken { tried })
+    }
+
+    /// `None` if another program has the port.
+    fn start_once(
+        address: SocketAddrV4,
+        spec: &DaemonSpec,
+        scenario: &Scenario,
+    ) -> Result<Option<Daemon>, DaemonError> {
         let system = |what| move |error: io::Error| system(what, error);
         fs::create_dir_all(&spec.folder).map_err(system("cannot make a folder"))?;
         let path = |name: &str| spec.folder.join(name);
         let (config, socket, log) = (path("daemon.toml"), path("daemon.sock"), path("daemon.log"));
-        let address = free_address(None).map_err(system("no free port"))?;
-        let text = configuration(address, scenario, spec.advertise);
+        let text = configuration(address.into(), scenario, spec.advertise);
         fs::write(&config, text).map_err(system("cannot write a configuration"))?;
         let out = File::create(&log).map_err(system("cannot make a log"))?;
         let err = out.try_clone().map_err(system("cannot make a log"))?;
@@ -164,27 +195,34 @@ impl Daemon {
         };
         let child = child.map_err(system("cannot start the daemon"))?;
         let mut daemon = Daemon { child, program: spec.program.clone(), address, socket, log };
-        daemon.wait_listening()?;
-        Ok(daemon)
+        Ok(daemon.comes_to_listen()?.then_some(daemon))
     }
 
-    fn wait_listening(&mut self) -> Result<(), DaemonError> {
+    /// Waits until it listens; `false` if another program has the port.
+    fn comes_to_listen(&mut self) -> Result<bool, DaemonError> {
         let end = Instant::now() + START_WAIT;
         loop {
-            // From an address that no configured neighbor has: the daemon refuses it, not the kernel.
-            if TcpStream::connect_timeout(&self.address, Duration::from_millis(200)).is_ok() {
-                return Ok(());
+            // Before the question who listens, which cannot be answered about a process that has ended.
+            let has_ended = !matches!(self.child.try_wait(), Ok(None));
+            match Listener::at(self.address, self.child.id()) {
+                Ok(Listener::Own) => return Ok(true),
+                Ok(Listener::Other) => return Ok(false),
+                // Our daemon answers questions only when it listens, and its socket is in a folder of its own.
+                Ok(Listener::Hidden) if self.ask("show status", &[]).is_ok() => return Ok(true),
+                Ok(Listener::Nobody | Listener::Hidden) | Err(_) => {}
             }
-            let ended = !matches!(self.child.try_wait(), Ok(None));
-            if ended || Instant::now() > end {
-                return Err(DaemonError::NotListening { said: self.said() });
+            if has_ended || Instant::now() > end {
+                let said = self.said();
+                // It was quicker to find the port taken than this thread.
+                let is_taken = has_ended && TAKEN.iter().any(|words| said.contains(words));
+                return if is_taken { Ok(false) } else { Err(DaemonError::NotListening { said }) };
             }
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 
     /// The address it listens on.
-    pub fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> SocketAddrV4 {
         self.address
     }
 
@@ -341,6 +379,7 @@ pub(crate) fn usage_without(process: &Path, thread: Option<Pid>) -> Usage {
 
 #[cfg(test)]
 mod tests {
+    use thalweg_ports::kernel::Listener as Who;
     use thalweg_ports::tcp::Listener;
 
     use super::super::table::{Neighbors, Packing};
@@ -397,7 +436,7 @@ mod tests {
     fn a_daemon_that_ends_is_named_with_what_it_said() {
         let folder = tempfile::tempdir().unwrap();
         let spec = spec(folder.path(), "echo \"no such thing: $*\"\nexit 1");
-        let error = Daemon::start(&spec, &scenario()).unwrap_err().to_string();
+        let error = Daemon::start(&spec, &scenario(), &mut |said| panic!("{said}")).unwrap_err().to_string();
         assert!(error.contains("no such thing: run") && error.contains("--profile-functions"), "{error}");
         let text = fs::read_to_string(folder.path().join("daemon.toml")).unwrap();
         assert!(
@@ -414,13 +453,51 @@ mod tests {
         assert!(refused.to_string().contains(TAKEN[0]), "{refused}");
 
         let folder = tempfile::tempdir().unwrap();
-        let spec = spec(
-            folder.path(),
-            &format!("echo once >> \"$(dirname \"$0\")/tries\"\necho '{}'\nexit 1", TAKEN[0]),
-        );
-        let error = Daemon::start(&spec, &scenario()).unwrap_err();
-        assert!(matches!(error, DaemonError::NotListening { .. }), "{error}");
-        let tries = fs::read_to_string(folder.path().join("tries")).unwrap();
-        assert_eq!(tries.lines().count(), START_TRIES as usize);
+        let spec = spec(folder.path(), &format!("echo '{}'\nexit 1", TAKEN[0]));
+        let mut said = Vec::new();
+        let error = Daemon::start(&spec, &scenario(), &mut |words| said.push(words.to_owned())).unwrap_err();
+        assert!(matches!(&error, DaemonError::Taken { tried } if tried.len() == START_TRIES), "{error}");
+        assert_eq!(said.len(), START_TRIES);
+    }
+
+    /// Set for a stand-in daemon: the configuration that says where to listen.
+    const STAND_IN: &str = "THALWEG_TEST_LISTENS_AS";
+
+    /// The daemon's part, played by this test program until it is ended.
+    fn listen_as(config: &str) {
+        let text = fs::read_to_string(config).unwrap();
+        let (_, rest) = text.split_once("listen = [\"").unwrap();
+        let (address, _) = rest.split_once('"').unwrap();
+        // A taken port does not end it, as it does not end BIRD.
+        let _listener = TcpListener::bind(address.parse::<SocketAddr>().unwrap());
+        loop {
+            std::thread::park();
+        }
+    }
+
+    #[test]
+    fn a_program_that_accepts_on_the_port_is_not_taken_for_the_daemon() {
+        if let Ok(config) = std::env::var(STAND_IN) {
+            return listen_as(&config);
+        }
+        let name = "bgp::daemon::tests::a_program_that_accepts_on_the_port_is_not_taken_for_the_daemon";
+        let folder = tempfile::tempdir().unwrap();
+        let program = std::env::current_exe().unwrap();
+        let script = format!("{STAND_IN}=\"$2\" exec \"{}\" --exact {name}", program.display());
+        let spec = spec(folder.path(), &script);
+        let other = TcpListener::bind((LISTEN, 0)).unwrap();
+        let SocketAddr::V4(taken) = other.local_addr().unwrap() else { panic!("{other:?}") };
+        let mut said = Vec::new();
+        let addresses = [Ok(taken), free_address(None)].into_iter();
+        let daemon =
+            Daemon::start_on(addresses, &spec, &scenario(), &mut |words| said.push(words.to_owned()))
+                .unwrap();
+        assert_eq!(said, [format!("another program listens on {taken}: the daemon gets another port")]);
+        assert_ne!(daemon.address(), taken);
+        assert_eq!(Who::at(daemon.address(), daemon.child.id()).unwrap(), Who::Own);
+        drop(daemon);
+
+        let error = Daemon::start_on([Ok(taken)].into_iter(), &spec, &scenario(), &mut |_| {}).unwrap_err();
+        assert_eq!(error.to_string(), format!("another program listens on {taken}, not the daemon"));
     }
 }

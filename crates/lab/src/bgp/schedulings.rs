@@ -4,6 +4,7 @@
 //! without anything that shares the daemon's cores or sets its pace run in memory (`bgp/in_memory.rs`). In both
 //! cases, what is measured is limited to the cell's cores.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -99,14 +100,21 @@ pub struct Setting {
 pub fn run(
     setting: &Setting,
     cells: &[Cell],
-    mut progress: impl FnMut(usize, &str),
+    progress: impl FnMut(usize, &str),
 ) -> Result<Outcome, BgpError> {
     let mut loads = Loads::default();
+    // With the number done, which only one of the two below is told.
+    let progress = RefCell::new((0, progress));
+    let tell = |done: Option<usize>, what: &str| {
+        let (known, progress) = &mut *progress.borrow_mut();
+        *known = done.unwrap_or(*known);
+        progress(*known, what);
+    };
     let results = experiment::run(
         cells,
         &setting.runs,
-        |cell| loads.measure(setting, cell),
-        |done, _, cell| progress(done, &format!("{:?}: {cell}", cell.part)),
+        |cell| loads.measure(setting, cell, &mut |said| tell(None, said)),
+        |done, _, cell| tell(Some(done), &format!("{:?}: {cell}", cell.part)),
     );
     let cells = results.map_err(|error| BgpError::Experiment(Box::new(error)))?;
     Ok(Outcome { runs: setting.runs.runs, block_updates: BLOCK, cells, ..Outcome::default() })
@@ -189,7 +197,12 @@ fn advertise(setting: &Setting, part: Part) -> Advertise {
 struct Loads(HashMap<(Part, String), Scenario>);
 
 impl Loads {
-    fn measure(&mut self, setting: &Setting, cell: &Cell) -> Result<Run, MeasureError> {
+    fn measure(
+        &mut self,
+        setting: &Setting,
+        cell: &Cell,
+        say: &mut dyn FnMut(&str),
+    ) -> Result<Run, MeasureError> {
         // Parts that differ only in how they send share a load.
         let key = match cell.part {
             Part::Wu => (cell.part, cell.load.clone()),
@@ -237,7 +250,7 @@ impl Loads {
             folder: setting.folder.clone(),
         };
         let spec = RunSpec { daemon, feed, seed: setting.runs.seed, timeout: TIMEOUT };
-        measure(&spec, scenario).map_err(MeasureError::Daemon)
+        measure(&spec, scenario, say).map_err(MeasureError::Daemon)
     }
 }
 

@@ -57,44 +57,77 @@ pub struct Collected {
     pub fingerprint: u64,
 }
 
+/// A thread that receives until it is told that nothing more comes.
+#[derive(Debug)]
+pub(super) struct Listening<T> {
+    address: SocketAddr,
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<io::Result<T>>,
+}
+
+impl<T: Send + 'static> Listening<T> {
+    pub(super) fn start(
+        address: SocketAddr,
+        work: impl FnOnce(&AtomicBool) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<Self> {
+        let over = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&over);
+        let thread = thread::Builder::new().name("collector".to_owned()).spawn(move || work(&told))?;
+        Ok(Self { address, over, thread })
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    pub(super) fn finish(self) -> io::Result<T> {
+        self.over.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the collector's thread died")))
+    }
+}
+
+/// A socket on a free port of 127.0.0.1, with a large buffer.
+pub(super) fn udp_socket() -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    if set_socket_recv_buffer_size_force(&socket, BUFFER_BYTES).is_err() {
+        // The most without privileges: a faster probe loses more.
+        socket2::SockRef::from(&socket).set_recv_buffer_size(BUFFER_BYTES)?;
+    }
+    socket.set_read_timeout(Some(NAP))?;
+    Ok(socket)
+}
+
 /// A collector that listens on loopback.
 #[derive(Debug)]
 pub struct Collector {
-    address: SocketAddr,
+    listening: Listening<Collected>,
     transport: Transport,
-    over: Arc<AtomicBool>,
-    thread: JoinHandle<io::Result<Collected>>,
 }
 
 impl Collector {
     /// Listens on a free port of 127.0.0.1.
     pub fn start(transport: Transport) -> io::Result<Self> {
-        let over = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&over);
-        let any = (Ipv4Addr::LOCALHOST, 0);
-        let builder = thread::Builder::new().name("collector".to_owned());
-        let (address, thread) = match transport {
+        let listening = match transport {
             Transport::Udp => {
-                let socket = UdpSocket::bind(any)?;
-                if set_socket_recv_buffer_size_force(&socket, BUFFER_BYTES).is_err() {
-                    // The most without privileges: a faster probe loses more.
-                    socket2::SockRef::from(&socket).set_recv_buffer_size(BUFFER_BYTES)?;
-                }
-                socket.set_read_timeout(Some(NAP))?;
-                (socket.local_addr()?, builder.spawn(move || datagrams(&socket, &told))?)
+                let socket = udp_socket()?;
+                Listening::start(socket.local_addr()?, move |over| {
+                    let mut kept = Kept::new(Source::datagrams(1));
+                    datagrams(&socket, over, |datagram| kept.keep(datagram))?;
+                    Ok(kept.finish())
+                })?
             }
             Transport::Tcp => {
-                let listener = TcpListener::bind(any)?;
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
                 listener.set_nonblocking(true)?;
-                (listener.local_addr()?, builder.spawn(move || stream(&listener, &told))?)
+                Listening::start(listener.local_addr()?, move |over| stream(&listener, over))?
             }
         };
-        Ok(Self { address, transport, over, thread })
+        Ok(Self { listening, transport })
     }
 
     /// The address to export to.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.listening.address()
     }
 
     /// The transport to export over.
@@ -104,8 +137,7 @@ impl Collector {
 
     /// Returns what was received. Call it after the probe has ended: then all that it sent has arrived or is lost.
     pub fn finish(self) -> io::Result<Collected> {
-        self.over.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap_or_else(|_| Err(io::Error::other("the collector's thread died")))
+        self.listening.finish()
     }
 }
 
@@ -185,15 +217,19 @@ fn fingerprint(flow: &FlowRecord) -> u64 {
     state.finish()
 }
 
-fn datagrams(socket: &UdpSocket, over: &AtomicBool) -> io::Result<Collected> {
-    let mut kept = Kept::new(Source::datagrams(1));
+/// Receives datagrams until nothing more comes.
+pub(super) fn datagrams(
+    socket: &UdpSocket,
+    over: &AtomicBool,
+    mut take: impl FnMut(&[u8]),
+) -> io::Result<()> {
     let mut datagram = vec![0; DATAGRAM_MAX];
     loop {
         // Read before the socket, so that everything sent before the end is received.
         let is_over = over.load(Ordering::Relaxed);
         match socket.recv(&mut datagram) {
-            Ok(len) => kept.keep(datagram.get(..len).unwrap_or_default()),
-            Err(error) if is_nothing_yet(&error) && is_over => return Ok(kept.finish()),
+            Ok(len) => take(datagram.get(..len).unwrap_or_default()),
+            Err(error) if is_nothing_yet(&error) && is_over => return Ok(()),
             Err(error) if is_nothing_yet(&error) => {}
             Err(error) => return Err(error),
         }

@@ -59,6 +59,8 @@ pub struct CellResult {
     pub to: Destination,
     /// Packets of the capture.
     pub packets: u64,
+    /// The median of packets sampled for sFlow.
+    pub samples: Option<u64>,
     /// Bytes of the capture's IP packets.
     pub bytes: u64,
     pub flows: u64,
@@ -92,6 +94,8 @@ pub struct CellResult {
     pub ours_ratio: Option<f64>,
     /// The subject's memory over this program's.
     pub memory_ratio: Option<f64>,
+    /// Processor time of a packet over that of the configuration without samples for sFlow: nanoseconds more.
+    pub sflow_cpu_ns: Option<f64>,
     /// What was published of ffProbe in this shape.
     pub published: Option<Published>,
     /// ffProbe's packets per second over its sequential ones.
@@ -179,6 +183,7 @@ fn result(cell: &Cell, runs: &[Run], capture: &Capture) -> Option<CellResult> {
         from: cell.from,
         to: cell.to,
         packets: file.packets,
+        samples: configuration.and_then(|c| c.sflow()).and_then(|_| median(&|run| run.samples.unwrap_or(0))),
         bytes: file.bytes,
         flows: file.flows,
         packets_per_second: rate(&|run| run.elapsed_s)?,
@@ -197,6 +202,7 @@ fn result(cell: &Cell, runs: &[Run], capture: &Capture) -> Option<CellResult> {
         normal_ratio: None,
         ours_ratio: None,
         memory_ratio: None,
+        sflow_cpu_ns: None,
         published,
         published_speed_up: published.map(|published| published.mpps / PUBLISHED_SERIAL.mpps),
     })
@@ -232,11 +238,17 @@ fn compare(cells: &[Cell], usual: Spread, results: &mut [CellResult]) {
         let ours = ours.filter(|_| cell.subject != Subject::Thalweg);
         let per_cpu = |at: usize| results[at].packets_per_cpu_second.median;
         let memory = |at: usize| results[at].rss_peak_bytes as f64;
+        let sflow = cell.configuration.filter(|configuration| configuration.sflow().is_some());
+        let plain = sflow.map(|configuration| Some(configuration.without_sflow()));
+        let plain = plain.and_then(|configuration| find(Cell { configuration, ..*cell }));
+        let cpu_ns = |at: usize| 1e9 / per_cpu(at);
+        let sflow_cpu_ns = plain.map(|plain| cpu_ns(at) - cpu_ns(plain));
         let ours_ratio = ours.map(|ours| per_cpu(ours) / per_cpu(at));
         let memory_ratio = ours.map(|ours| memory(at) / memory(ours));
         let result = &mut results[at];
         (result.speed_up, result.normal_ratio) = (speed_up, normal_ratio);
         (result.ours_ratio, result.memory_ratio) = (ours_ratio, memory_ratio);
+        result.sflow_cpu_ns = sflow_cpu_ns;
     }
 }
 

@@ -35,7 +35,14 @@ fn from_file<'a>(outcome: &'a Outcome, cell: &CellResult) -> Option<&'a CellResu
 
 /// All tables that have rows.
 pub fn tables(outcome: &Outcome) -> Vec<Table> {
-    filled([configurations(outcome), grain(outcome), traffic(outcome), flows(outcome), rivals(outcome)])
+    filled([
+        configurations(outcome),
+        sflow(outcome),
+        grain(outcome),
+        traffic(outcome),
+        flows(outcome),
+        rivals(outcome),
+    ])
 }
 
 fn configurations(outcome: &Outcome) -> Table {
@@ -57,6 +64,33 @@ fn configurations(outcome: &Outcome) -> Table {
         .number("ffProbe", |cell| or_dash(cell.published.map(|published| times(published.mpps))))
         .number("x seq", |cell| ratio(cell.published_speed_up))
         .number("MB", |cell| or_dash(cell.published.map(|published| format!("{:.0}", published.memory_mb))))
+        .table()
+}
+
+/// The configurations that sample, each with the one that it is compared with.
+fn sflow(outcome: &Outcome) -> Table {
+    let sampling = || of(outcome, Part::Table).filter(|cell| cell.samples.is_some());
+    let plain = |cell: &CellResult| {
+        let name = format!("{}@sflow:", cell.configuration);
+        sampling().any(|other| other.configuration.starts_with(&name))
+    };
+    let cells = of(outcome, Part::Table)
+        .filter(|cell| cell.from == Input::Memory && (cell.samples.is_some() || plain(cell)));
+    // The fastest round has the shortest time.
+    let ns = |per_cpu_second: f64| format!("{:.1}", 1e9 / per_cpu_second);
+    let caption = format!(
+        "Samples for sFlow, to a collector: processor time of all threads, median of {} rounds",
+        outcome.runs
+    );
+    Table::of(caption, cells)
+        .words("configuration", |cell| cell.configuration.clone())
+        .number("samples", |cell| or_dash(cell.samples.map(count)))
+        .number("CPU ns a packet", |cell| ns(cell.packets_per_cpu_second.median))
+        .number("range", |cell| {
+            let per_second = &cell.packets_per_cpu_second;
+            format!("{}-{}", ns(per_second.max), ns(per_second.min))
+        })
+        .number("more", |cell| or_dash(cell.sflow_cpu_ns.map(|more| format!("{more:+.1}"))))
         .table()
 }
 

@@ -9,15 +9,18 @@
 //! run-to-completion:2          another model and its workers; also pipeline:W, tokens:W
 //! ...@pinned, ...@small        threads stay on cores; no huge pages for the flow cache
 //! ...@names                    first payloads are searched for names
+//! ...@sflow:1000               one packet in so many is sampled for a collector of sFlow
 //! ...@queens:6                 synthetic work for each packet
 //! ```
 //!
 //! What ffProbe's authors published of a shape is a [`Published`]: other hardware, live capture, the year 2011.
 //! Only *ratios* are compared with it, and every table names its source.
 
+use crate::stages::one_in;
 use crate::unexpected::Unexpected;
 use serde::Serialize;
 use std::fmt;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 use thalweg_dataplane::queens::Boards;
 
@@ -76,6 +79,7 @@ pub struct Configuration {
     pinned: bool,
     small_pages: bool,
     names: bool,
+    sflow: Option<NonZeroU32>,
     work: Option<Boards>,
 }
 
@@ -87,6 +91,7 @@ impl Configuration {
         pinned: false,
         small_pages: false,
         names: false,
+        sflow: None,
         work: None,
     };
 
@@ -124,6 +129,16 @@ impl Configuration {
     /// The same with synthetic work for each packet.
     pub fn with_work(self, work: Option<Boards>) -> Configuration {
         Configuration { work, ..self }
+    }
+
+    /// One packet in so many is sampled for sFlow; `None` without.
+    pub fn sflow(&self) -> Option<NonZeroU32> {
+        self.sflow
+    }
+
+    /// The same without samples for sFlow.
+    pub fn without_sflow(self) -> Configuration {
+        Configuration { sflow: None, ..self }
     }
 
     /// The synthetic work; `None` without.
@@ -175,7 +190,7 @@ impl Configuration {
 
     /// What was published of ffProbe in this shape.
     pub fn published(&self) -> Option<Published> {
-        if self.small_pages || self.names || self.pinned || self.work.is_some() {
+        if self.small_pages || self.names || self.pinned || self.sflow.is_some() || self.work.is_some() {
             return None;
         }
         match self.threads {
@@ -210,6 +225,9 @@ impl Configuration {
         if self.names {
             words.extend(["--names", "tls,quic,http,dns"].map(str::to_owned));
         }
+        if let Some(one_in) = self.sflow {
+            words.extend(["--sflow-sampling".to_owned(), one_in.to_string()]);
+        }
         if let Some(work) = self.work {
             words.extend(["--work".to_owned(), format!("queens:{work}")]);
         }
@@ -234,6 +252,7 @@ impl fmt::Display for Configuration {
         f.write_str(if self.pinned { "@pinned" } else { "" })?;
         f.write_str(if self.small_pages { "@small" } else { "" })?;
         f.write_str(if self.names { "@names" } else { "" })?;
+        self.sflow.map_or(Ok(()), |one_in| write!(f, "@sflow:{one_in}"))?;
         self.work.map_or(Ok(()), |work| write!(f, "@queens:{work}"))
     }
 }
@@ -245,7 +264,7 @@ impl FromStr for Configuration {
         let expected = || {
             let expected = format!(
                 "a shape such as serial, 1R+2W, 1R>2W, 2x(1R+1W), 2xserial, run-to-completion:2, pipeline:2 or tokens:2, with at \
-                 most {THREADS_MAX} threads of a kind, and behind it @pinned, @small, @names or @queens:6 if wanted"
+                 most {THREADS_MAX} threads of a kind, and behind it @pinned, @small, @names, @sflow:1000 or @queens:6 if wanted"
             );
             Unexpected::new(text, expected)
         };
@@ -257,6 +276,9 @@ impl FromStr for Configuration {
                 "pinned" => read.pinned = true,
                 "small" => read.small_pages = true,
                 "names" => read.names = true,
+                _ if word.starts_with("sflow:") => {
+                    read.sflow = Some(word.strip_prefix("sflow:").and_then(one_in).ok_or_else(expected)?);
+                }
                 _ => {
                     let boards = word.strip_prefix("queens:").and_then(|boards| boards.parse().ok());
                     read.work = Some(boards.ok_or_else(expected)?);
@@ -297,7 +319,7 @@ mod tests {
     #[test]
     fn names_are_read_back() {
         assert_eq!(Configuration::table().len(), 19);
-        let worked = ["serial@queens:6", "2x(1R>1W)@pinned@small@names@queens:4-8"];
+        let worked = ["serial@queens:6", "2x(1R>1W)@pinned@small@names@sflow:100@queens:4-8"];
         let worked = worked.map(|text| text.parse::<Configuration>().expect(text));
         assert_eq!(worked[0].arguments(2)[2..], ["--work", "queens:6"]);
         assert_eq!((worked[0].published(), worked[0].with_work(None)), (None, Configuration::SERIAL));
@@ -313,6 +335,9 @@ mod tests {
             "0x1R+1W",
             "65R+1W",
             "1R+1W@fast",
+            "serial@sflow",
+            "serial@sflow:0",
+            "serial@sflow:100000001",
             "farm:2",
             "tokens",
             "xserial",
@@ -343,6 +368,7 @@ mod tests {
         assert_eq!(of("2R>2W"), (4, Some((9.13, 150.0))), "the topology that was published");
         assert_eq!(of("2xserial"), (2, None));
         assert_eq!(of("serial@small"), (1, None));
+        assert_eq!(of("serial@sflow:1000"), (1, None));
         assert_eq!(of("tokens:4"), (4, None));
     }
 
@@ -350,6 +376,7 @@ mod tests {
     fn the_probe_is_told_in_its_own_words() {
         let words = |text: &str| text.parse::<Configuration>().unwrap().arguments(2).join(" ");
         assert_eq!(words("serial@small"), "--model serial --small-pages");
+        assert_eq!(words("serial@sflow:100"), "--model serial --sflow-sampling 100");
         assert_eq!(words("serial@names"), "--model serial --names tls,quic,http,dns");
         assert_eq!(words("2x(1R+2W)@pinned"), "--model farm --workers 2 --readers 1 --pipelines 2 --pin 0-1");
         assert_eq!(words("1R>2W"), "--model chain --workers 2 --readers 1");

@@ -12,6 +12,7 @@
 
 use super::child::{self, ChildError, Said, Used};
 use super::collector::{Collected, Collector, Transport};
+use super::samples::SampleCollector;
 use super::shape::Configuration;
 use super::traffic::{Capture, Totals};
 use super::{Destination, Input, Subject};
@@ -81,6 +82,8 @@ pub struct Run {
     pub conserved: Option<bool>,
     /// What the collector received, if there was one.
     pub collected: Option<Collected>,
+    /// Samples of packets that a collector of sFlow received, if there was one.
+    pub samples: Option<u64>,
 }
 
 /// What all runs share.
@@ -162,10 +165,19 @@ impl Ground<'_> {
                 command.args(at.iter().flat_map(|at| ["--export".to_owned(), format!("{scheme}://{at}")]));
             }
         }
+        let of_samples = configuration.sflow().map(|_| SampleCollector::start()).transpose();
+        let of_samples = of_samples.map_err(system("cannot listen"))?;
+        let at = of_samples.as_ref().map(SampleCollector::address);
+        command.args(at.iter().flat_map(|at| ["--export".to_owned(), format!("sflow://{at}")]));
         let said = Said::in_folder(self.folder);
         let used = child::run(command, &said, WAIT_MAX, self.stop);
         let collected = collector.map(Collector::finish).transpose().map_err(system("collecting"))?;
+        let sampled = of_samples.map(SampleCollector::finish).transpose().map_err(system("collecting"))?;
         let used = ended_well(used, &said)?;
+        if let Some(lost) = sampled.filter(|sampled| sampled.missing + sampled.faults > 0) {
+            let said = format!("{} datagrams are missing, {} are faulty", lost.missing, lost.faults);
+            return Err(RunError::Answer { who: "the probe's sFlow", said });
+        }
         let summary = Summary::read(&said.output)?;
         let counted = match (to, collected) {
             (Destination::Csv, _) => sum_columns(&csv, "packets", "bytes")?,
@@ -187,6 +199,7 @@ impl Ground<'_> {
             evicted: summary.flows_evicted,
             conserved: Some(summary.conserved && summary.packets_seen == capture.totals.packets),
             collected,
+            samples: sampled.map(|sampled| sampled.samples),
         })
     }
 
@@ -279,6 +292,7 @@ impl Run {
             evicted: 0,
             conserved: None,
             collected: None,
+            samples: None,
         }
     }
 }

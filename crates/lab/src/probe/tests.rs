@@ -91,6 +91,7 @@ fn run_of(elapsed_s: f64, counted: Totals) -> Run {
         evicted: 0,
         conserved: Some(true),
         collected: Some(Collected { fingerprint: 7, ..Collected::default() }),
+        samples: None,
     }
 }
 
@@ -208,6 +209,30 @@ fn what_differs_is_said_and_what_was_lost_is_counted() {
         render::lead(&outcome).contains("NOT EQUAL to the file: serial unique (-10 packets"),
         "{outcome:?}"
     );
+}
+
+#[test]
+fn samples_are_compared_with_the_same_shape_without_them() {
+    let shape = |text: &str| Some(text.parse::<Configuration>().unwrap());
+    let plain = Cell {
+        part: Part::Table,
+        subject: Subject::Thalweg,
+        configuration: shape("serial"),
+        traffic: Spread::Unique,
+        from: Input::Memory,
+        to: Destination::Nowhere,
+    };
+    let sampling = Cell { configuration: shape("serial@sflow:100"), ..plain };
+    let sampled = |cpu_s| Run { cpu_s, samples: Some(11), ..run_of(0.1, FILE) };
+    let cells = [plain, sampling, Cell { configuration: shape("1R+1W@sflow:100"), ..plain }];
+    let runs = [vec![run_of(0.1, FILE)], vec![sampled(0.25)], vec![sampled(0.25)]];
+    let outcome = outcome::sum_up(&cells, &runs, &[capture(Spread::Unique)], 1, Vec::new()).unwrap();
+    let more = |cell: &CellResult| (cell.samples, cell.sflow_cpu_ns.map(f64::round));
+    // 1,000 packets in 0.2 and in 0.25 seconds.
+    let all: Vec<_> = outcome.cells.iter().map(more).collect();
+    assert_eq!(all, [(None, None), (Some(11), Some(50_000.0)), (Some(11), None)]);
+    let table = render::tables(&outcome).iter().map(ToString::to_string).collect::<String>();
+    assert!(table.contains("Samples for sFlow") && table.contains("+50000.0"), "{table}");
 }
 
 /// Whether all elements are closed in the right order and attributes are quoted, as an XML parser requires.

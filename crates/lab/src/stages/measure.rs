@@ -1,7 +1,7 @@
 //! Builds a router and its frames, and times each stage while they pass.
 
 use super::clock::ticks;
-use super::{Options, Workload};
+use super::{Load, Metering, Options, Workload};
 use crate::workload::destinations::Kind;
 use crate::workload::flood::Flood;
 use crate::workload::frames::{Chunks, Endpoint};
@@ -11,11 +11,15 @@ use std::fmt;
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use thalweg_base::{CHUNK_PACKETS_DEFAULT, Chunk};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use thalweg_base::{CHUNK_PACKETS_DEFAULT, Chunk, PacketSample};
 use thalweg_config::{ConfigErrors, RouterConfig};
 use thalweg_exec::{Plan, Scope};
+use thalweg_flow::export::NatEvent;
+use thalweg_flow::{FlowRecord, MeterOptions, PacketSampling};
 use thalweg_node::BuildError;
-use thalweg_node::plan::{RouterPlan, Scratch};
+use thalweg_node::plan::{RecordOutlet, RouterPlan, Scratch};
 
 /// The file the table is written to.
 const ROUTE_FILE: &str = "routes.txt";
@@ -74,43 +78,58 @@ pub struct StageTicks {
 
 /// A router and the source of its frames.
 pub struct Bed {
-    workload: Workload,
+    load: Load,
     plan: RouterPlan,
     scratch: Scratch,
     routes: usize,
     prefixes: Vec<Ipv4Net>,
     sessions: Option<NatSessions>,
+    outlet: Arc<Nowhere>,
 }
 
 impl fmt::Debug for Bed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Bed").field("workload", &self.workload).field("routes", &self.routes).finish()
+        f.debug_struct("Bed").field("load", &self.load).field("routes", &self.routes).finish()
     }
 }
 
 impl Bed {
     /// Builds a router over `table` (if the workload uses it) and opens its sessions. Leaves the table in `folder`.
-    pub fn new(workload: Workload, table: &[Ipv4Net], seed: u64, folder: &Path) -> Result<Self, StageError> {
+    pub fn new(
+        load: impl Into<Load>,
+        table: &[Ipv4Net],
+        seed: u64,
+        folder: &Path,
+    ) -> Result<Self, StageError> {
+        let load = load.into();
+        let workload = load.workload;
         let full = matches!(workload, Workload::FullTable | Workload::FullTableZipf);
         if full {
             write_routes(table, folder)?;
         }
         let text = configuration(workload);
         let config = RouterConfig::from_text("router.toml", &text, folder)?;
+        let outlet = Arc::<Nowhere>::default();
         let plan = RouterPlan::from_config(&config, None)?;
+        let plan = metered(plan, load.metering, seed, Arc::clone(&outlet))?;
         let scratch = plan.scratch();
         let everywhere = Ipv4Net::new(Ipv4Addr::new(20, 0, 0, 0), 6).unwrap_or_default();
         let (routes, prefixes) = if full { (table.len(), table.to_vec()) } else { (1, vec![everywhere]) };
-        let mut bed = Self { workload, plan, scratch, routes, prefixes, sessions: None };
+        let mut bed = Self { load, plan, scratch, routes, prefixes, sessions: None, outlet };
         if workload.sessions() > 0 {
             bed.open(seed)?;
         }
         Ok(bed)
     }
 
-    /// The workload that its packets have.
-    pub fn workload(&self) -> Workload {
-        self.workload
+    /// The workload that its packets have, and what is metered.
+    pub fn load(&self) -> Load {
+        self.load
+    }
+
+    /// The packets that were sampled so far.
+    pub fn samples(&self) -> u64 {
+        self.outlet.samples.load(Ordering::Relaxed)
     }
 
     /// The number of routes in the router's table.
@@ -124,8 +143,8 @@ impl Bed {
     }
 
     fn open(&mut self, seed: u64) -> Result<(), StageError> {
-        let sessions = self.workload.sessions();
-        let mut made = sessions_of(self.workload, sessions, seed)?;
+        let sessions = self.load.workload.sessions();
+        let mut made = sessions_of(self.load.workload, sessions, seed)?;
         let unopened = made.clone();
         for mut chunk in Chunks::new(&mut unopened.openers(), u64::from(sessions), CHUNK_PACKETS_DEFAULT, 0) {
             let mut ignored = vec![0; self.plan.stages().len()];
@@ -164,7 +183,7 @@ impl Bed {
 
     /// Chunks in memory.
     fn frames(&self, packets: u64, chunk_packets: usize, seed: u64) -> Vec<Chunk> {
-        let kind = if self.workload == Workload::FullTableZipf { Kind::Zipf } else { Kind::Inside };
+        let kind = if self.load.workload == Workload::FullTableZipf { Kind::Zipf } else { Kind::Inside };
         match &self.sessions {
             Some(sessions) => {
                 Chunks::new(&mut sessions.traffic_from(seed), packets, chunk_packets, GAP_NS).collect()
@@ -182,11 +201,48 @@ impl Bed {
         match chunk.packets().iter().find(|packet| !packet.is_alive()) {
             None => Ok(()),
             Some(packet) => Err(StageError::Dropped {
-                workload: self.workload.to_string(),
+                workload: self.load.to_string(),
                 reason: packet.drop_reason().map_or_else(String::new, |reason| reason.name().to_owned()),
             }),
         }
     }
+}
+
+/// Takes records and samples, and forgets them.
+#[derive(Default)]
+struct Nowhere {
+    samples: AtomicU64,
+}
+
+impl RecordOutlet for Nowhere {
+    fn take(&self, records: &mut Vec<FlowRecord>) {
+        records.clear();
+    }
+
+    fn take_nat_events(&self, events: &mut Vec<NatEvent>, _dropped: u64) {
+        events.clear();
+    }
+
+    fn take_samples(&self, samples: &mut Vec<PacketSample>) {
+        self.samples.fetch_add(samples.drain(..).len() as u64, Ordering::Relaxed);
+    }
+
+    fn flush(&self) {}
+}
+
+fn metered(
+    plan: RouterPlan,
+    metering: Metering,
+    seed: u64,
+    outlet: Arc<Nowhere>,
+) -> Result<RouterPlan, StageError> {
+    let sampling = match metering {
+        Metering::None => return Ok(plan),
+        Metering::Flows => None,
+        Metering::Sflow(one_in) => Some(PacketSampling { rate: one_in.get(), ..PacketSampling::default() }),
+    };
+    let metered = plan.with_flows(&MeterOptions::default(), seed, outlet);
+    Ok(metered.map_err(|error| BuildError::Flows(error.to_string()))?.with_samples(sampling, seed))
 }
 
 /// Runs a chunk through all stages as the serial model does, and adds each stage's ticks to `spent`.

@@ -5,7 +5,13 @@ use proptest::prelude::*;
 #[test]
 fn workloads_are_written_as_they_are_read() {
     for text in ["one", "full", "full-zipf", "nat:1", "nat:4000", "nat:10000000", "firewall:10:4000"] {
-        assert_eq!(text.parse::<Workload>().map(|w| w.to_string()), Ok(text.to_owned()));
+        for more in ["", "@flows", "@sflow:1", "@sflow:100000000"] {
+            let text = text.to_owned() + more;
+            assert_eq!(text.parse::<Load>().map(|load| load.to_string()), Ok(text));
+        }
+    }
+    for bad in ["one@", "one@sflow", "one@sflow:0", "one@sflow:100000001", "one@flow", "nat@flows"] {
+        assert!(bad.parse::<Load>().is_err(), "{bad}");
     }
     let bad = ["firewall:0:1", "firewall:1:0", "firewall:1", "firewall:50001:1"];
     for bad in bad.into_iter().chain(["", "nat", "nat:", "nat:0", "nat:10000001", "nat:-1", "fully"]) {
@@ -25,13 +31,15 @@ fn every_stage_of_every_workload_has_a_result() {
     let folder = tempfile::tempdir().unwrap();
     let table: Vec<_> = crate::workload::prefixes::v4(500, 3);
     let options = Options {
-        workloads: vec![
+        workloads: [
             Workload::OneRoute,
             Workload::FullTable,
             Workload::FullTableZipf,
             Workload::Nat(900),
             Workload::Firewall { rules: 20, states: 900 },
-        ],
+        ]
+        .map(Load::from)
+        .to_vec(),
         runs: 2,
         chunks: 2,
         chunk_packets: 300,
@@ -72,6 +80,26 @@ fn every_stage_of_every_workload_has_a_result() {
     assert!(table.contains("nat:900") && table.contains("ingress"), "{table}");
     let origin = crate::report::Origin::here("test", "test");
     assert!(render::report(&outcome, origin).html().contains("<svg"));
+}
+
+/// Each packet that is sampled is told where the plan ends, so the samples of a round are those of its rate.
+#[test]
+fn a_router_that_samples_has_the_meters_stage_and_samples_at_its_rate() {
+    let folder = tempfile::tempdir().unwrap();
+    let bed = |text: &str| Bed::new(text.parse::<Load>().unwrap(), &[], 1, folder.path()).unwrap();
+    let options = Options { chunks: 4, chunk_packets: 1000, ..Options::default() };
+    let samples = |text: &str| {
+        let mut bed = bed(text);
+        let before = bed.samples();
+        bed.round(&options, 0.0, 1).unwrap();
+        bed.samples() - before
+    };
+    assert_eq!(bed("one@flows").stages(), ["ingress", "arrival", "route", "egress", "flows"]);
+    assert_eq!(bed("one@sflow:10").stages(), bed("one@flows").stages());
+    assert_eq!((samples("one"), samples("one@flows"), samples("one@sflow:1")), (0, 0, 4000));
+    // The seed is fixed, and the number with it.
+    let [ten, hundred] = ["nat:900@sflow:10", "nat:900@sflow:100"].map(samples);
+    assert!((300..500).contains(&ten) && (10..80).contains(&hundred), "{ten}, {hundred}");
 }
 
 #[test]

@@ -32,12 +32,21 @@ pub struct FlowOutletView {
     pub waiting: u64,
     /// Records lost, by reason.
     pub lost: BTreeMap<String, u64>,
+    /// Whether it is a collector of sFlow: its records are samples of packets.
+    #[serde(default)]
+    pub sflow: bool,
     /// Samples of interfaces' counters that a collector of sFlow got.
     #[serde(default)]
     pub counter_samples: u64,
     /// Ports whose interface had no counters for it when they were last read.
     #[serde(default)]
     pub interfaces_uncounted: u64,
+    /// Datagrams answered by an ICMP error: nobody listens there.
+    #[serde(default)]
+    pub datagrams_refused: u64,
+    /// Datagrams that the socket of a collector on this system had no room for.
+    #[serde(default)]
+    pub datagrams_dropped: u64,
     /// Why it accepts nothing at present.
     pub error: Option<String>,
 }

@@ -105,7 +105,7 @@ fn diagnosed(protocol: u8, body: &[u8]) -> Option<SystemSocket> {
 }
 
 /// A socket from a line of a table in `/proc/net`.
-fn row(protocol: u8, line: &str) -> Option<SystemSocket> {
+pub(super) fn row(protocol: u8, line: &str) -> Option<SystemSocket> {
     let mut words = line.split_ascii_whitespace().skip(1);
     let (local, remote) = (endpoint(words.next()?)?, endpoint(words.next()?)?);
     socket(protocol, u8::from_str_radix(words.next()?, 16).ok()?, local, remote)

@@ -279,9 +279,21 @@ fn missed_of(report: &CollectorReport, refused: Amount) -> Amount {
 /// Derives a collector's status from its summary.
 pub(crate) fn status(summary: OutletSummary) -> OutletStatus {
     let OutletSummary { to, records, mut lost, counter_samples, interfaces_uncounted, error, .. } = summary;
+    let (datagrams_refused, datagrams_dropped) = (summary.datagrams_refused, summary.datagrams_dropped);
     let waiting = [IN_FLIGHT, SPOOLED].map(|name| lost.remove(name).unwrap_or(0)).iter().sum();
     let error = error.filter(|_| waiting > 0 || !lost.is_empty());
-    OutletStatus { to, records, waiting, lost, counter_samples, interfaces_uncounted, error }
+    OutletStatus {
+        to,
+        records,
+        waiting,
+        lost,
+        sflow: false,
+        counter_samples,
+        interfaces_uncounted,
+        datagrams_refused,
+        datagrams_dropped,
+        error,
+    }
 }
 
 /// Reports losses to a collector: at once, and again when they stop.

@@ -12,25 +12,21 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use thalweg_base::{DropReason, PacketFate, PacketSample, StartLink};
-use thalweg_flow::NO_INTERFACE;
 use thalweg_flow::export::Amount;
+use thalweg_flow::{NO_INTERFACE, SampleLoss};
 use thalweg_ports::collector::{SflowAddress, SflowSocket};
 use thalweg_store::{Notify, Trouble};
 use thalweg_wire::sflow::{FlowSample, Header, Interface, Router, Source, Writer, discard};
 
-use super::counters::{Polling, ReadCounters};
+use super::counters::{CountersInterval, Polling, ReadCounters};
 use super::{Counted, SampleQueue, Untold};
 use crate::deliver::{Statuses, status};
 use crate::interfaces::SharedInterfaces;
-use crate::summary::{NO_HEADER, OutletSummary};
+use crate::summary::{OutletStatus, OutletSummary};
 use crate::{ExportTargets, OptionsError, ProbeError};
 
 /// The longest time that a sample waits for others.
 const HELD_MAX: Duration = Duration::from_secs(1);
-/// The loss name of samples that found the queue full.
-const SAMPLE_QUEUE: &str = "sample-queue";
-/// The loss name of samples that the system did not send.
-const SEND_FAILED: &str = "send-failed";
 
 /// A sampled packet that leaves a router.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,8 +50,8 @@ pub(crate) struct AgentOptions {
     pub(crate) interfaces: SharedInterfaces,
     pub(crate) notify: Notify,
     pub(crate) complete: Option<CompleteSample>,
-    /// Where counters of interfaces come from; `None` for files.
-    pub(crate) counters: Option<ReadCounters>,
+    /// Where counters of interfaces come from, and how often they are read; `None` for files.
+    pub(crate) counters: Option<(ReadCounters, CountersInterval)>,
 }
 
 /// See the module documentation.
@@ -129,14 +125,14 @@ impl Agent {
         let agent = export.sflow.agent.or_else(reached_from).ok_or(OptionsError::NoSflowAgent)?;
         let (queue, arrivals) = SampleQueue::new(options.waits);
         let now = Instant::now();
-        let counters = options.counters.take().zip(export.sflow.counters);
+        let counters = options.counters.take();
         let agent = Self {
             arrivals,
             collectors,
             writer: Writer::new(agent, export.observation_domain),
             sources: BTreeMap::new(),
             options,
-            polling: counters.map(|(read, interval)| Polling::new(read, interval, now)),
+            polling: counters.map(|(read, interval)| Polling::new(read, interval)),
             started: now,
             filled: Filled::default(),
             filled_since: now,
@@ -176,7 +172,8 @@ impl Agent {
                 self.flush();
                 continue;
             }
-            let until_counters = self.polling.as_ref().map(|polling| polling.due().duration_since(now));
+            let due = self.polling.as_ref().and_then(Polling::due);
+            let until_counters = due.map(|due| due.duration_since(now));
             let wait = if has_some { left } else { HELD_MAX };
             match self.arrivals.recv_timeout(until_counters.map_or(wait, |until| wait.min(until))) {
                 Ok(sample) => self.take(sample),
@@ -201,7 +198,8 @@ impl Agent {
     }
 
     fn tell_statuses(&self) {
-        *self.statuses.lock() = self.summaries().into_iter().map(status).collect();
+        let of_samples = |summary| OutletStatus { sflow: true, ..status(summary) };
+        *self.statuses.lock() = self.summaries().into_iter().map(of_samples).collect();
     }
 
     /// The source of a port's samples, with these packets added.
@@ -349,12 +347,13 @@ impl Collector {
     }
 
     fn summary(&self, lost: u64, headless: u64) -> OutletSummary {
-        let losses = [(SAMPLE_QUEUE, lost), (SEND_FAILED, self.unsent), (NO_HEADER, headless)];
+        let losses =
+            [(SampleLoss::Queue, lost), (SampleLoss::Send, self.unsent), (SampleLoss::NoHeader, headless)];
         let lost = losses.into_iter().filter(|(_, samples)| *samples > 0);
         let refused = self.socket.refused();
         let unheard = "nobody listens there: is the collector running?".to_owned();
         OutletSummary {
-            lost: lost.map(|(name, samples)| (name.to_owned(), samples)).collect(),
+            lost: lost.map(|(why, samples)| (why.name().to_owned(), samples)).collect(),
             datagrams_refused: refused,
             datagrams_dropped: self.socket.dropped(),
             counter_samples: self.counters_sent,

@@ -1,6 +1,8 @@
 //! Counters of interfaces for counter samples: whose turn it is, and what the kernel knows.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use thalweg_flow::NO_INTERFACE;
@@ -66,11 +68,34 @@ fn of_kernel(interface: u32, counts: &InterfaceCounts) -> InterfaceCounters {
     }
 }
 
+/// How often counters are sent, or never. It may change while they are.
+#[derive(Clone, Debug)]
+pub(crate) struct CountersInterval(Arc<AtomicU64>);
+
+impl CountersInterval {
+    pub(crate) fn new(interval: Option<Duration>) -> Self {
+        let own = Self(Arc::default());
+        own.set(interval);
+        own
+    }
+
+    /// The agent knows within a second.
+    pub(crate) fn set(&self, interval: Option<Duration>) {
+        let ms = interval.map_or(0, |interval| u64::try_from(interval.as_millis()).unwrap_or(u64::MAX));
+        self.0.store(ms, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Option<Duration> {
+        Some(self.0.load(Ordering::Relaxed)).filter(|ms| *ms > 0).map(Duration::from_millis)
+    }
+}
+
 /// Asks all interfaces in turn, once in each interval.
 pub(super) struct Polling {
     read: ReadCounters,
-    interval: Duration,
-    due: Instant,
+    interval: CountersInterval,
+    /// The next turn; `None` while there is to be none.
+    due: Option<Instant>,
     /// The last sequence number by interface.
     sequences: BTreeMap<u32, u32>,
     /// Ports whose interface had no counters in the last turn.
@@ -78,12 +103,13 @@ pub(super) struct Polling {
 }
 
 impl Polling {
-    /// The first turn is due now.
-    pub(super) fn new(read: ReadCounters, interval: Duration, now: Instant) -> Self {
-        Self { read, interval, due: now, sequences: BTreeMap::new(), without: 0 }
+    /// The first turn is due at once.
+    pub(super) fn new(read: ReadCounters, interval: CountersInterval) -> Self {
+        Self { read, interval, due: None, sequences: BTreeMap::new(), without: 0 }
     }
 
-    pub(super) fn due(&self) -> Instant {
+    /// When the next turn is; `None` for never, as things are.
+    pub(super) fn due(&self) -> Option<Instant> {
         self.due
     }
 
@@ -94,14 +120,18 @@ impl Polling {
 
     /// The samples that are due. Ports with the same interface have one together.
     pub(super) fn take(&mut self, now: Instant, interfaces: &Interfaces) -> Vec<CounterSample> {
-        if now < self.due {
+        let Some(interval) = self.interval.get() else {
+            (self.due, self.without) = (None, 0);
+            return Vec::new();
+        };
+        // A shorter interval does not wait for the end of a longer one.
+        let due = self.due.unwrap_or(now).min(now + interval);
+        self.due = Some(due);
+        if now < due {
             return Vec::new();
         }
-        self.due += self.interval;
-        if self.due <= now {
-            // The system was suspended, or has had no time for this thread: one turn is as good as many.
-            self.due = now + self.interval;
-        }
+        // The system was suspended, or has had no time for this thread: one turn is as good as many.
+        self.due = Some(due + interval).filter(|next| *next > now).or(Some(now + interval));
         // One that returns with another number is another source.
         self.sequences.retain(|number, _| interfaces.numbers().any(|(_, other)| other == *number));
         self.without = 0;
@@ -144,7 +174,9 @@ mod tests {
             5 => PortCount::Absent,
             _ => PortCount::Counted(InterfaceCounters { interface, ..InterfaceCounters::default() }),
         };
-        let mut polling = Polling::new(Box::new(read), Duration::from_secs(20), start);
+        let every = |seconds| Some(Duration::from_secs(seconds)).filter(|interval| !interval.is_zero());
+        let interval = CountersInterval::new(every(20));
+        let mut polling = Polling::new(Box::new(read), interval.clone());
         let mut turn = |after_s: u64, numbers: &[u32]| {
             let samples = polling.take(start + Duration::from_secs(after_s), &interfaces(numbers));
             let told = samples.iter().map(|sample| {
@@ -163,6 +195,16 @@ mod tests {
         assert_eq!(turn(500, &[70_007, 4]), (vec![(70_007, 1), (4, 4)], 0), "late, and once");
         assert_eq!(turn(519, &[70_007, 4]).0, []);
         assert_eq!(turn(520, &[70_007, 4]).0, [(70_007, 2), (4, 5)]);
+
+        interval.set(every(5));
+        assert_eq!(turn(524, &[4]).0, [], "the next turn is in five seconds at the latest");
+        assert_eq!(turn(529, &[4]).0, [(4, 6)]);
+        assert_eq!(turn(534, &[4]).0, [(4, 7)]);
+        interval.set(every(0));
+        assert_eq!(turn(539, &[4, 9, NO_INTERFACE]), (vec![], 0), "never");
+        interval.set(every(60));
+        assert_eq!(turn(540, &[4]).0, [(4, 8)], "at once, and its sequence goes on");
+        assert_eq!(turn(541, &[4]).0, []);
     }
 
     #[test]

@@ -1,13 +1,12 @@
 //! The flow meter's counters, as tables.
 
 use thalweg_flow::alarm::{AlarmReport, WebhookCounters};
-use thalweg_node::control::{AmountView, FlowCacheView, PacketRequest, Request};
-use thalweg_text::units::{bytes, count};
+use thalweg_node::control::{AmountView, FlowCacheView, FlowOutletView, PacketRequest, Request};
+use thalweg_text::units::{bytes, count, counted};
 
 use super::{Print, Show};
 use crate::client::parse_all;
-use crate::metering::counter_samples;
-use crate::tables::table;
+use crate::tables::{remark, table};
 
 pub(super) const SHOW: &[Show] = &[
     Show::asks(
@@ -62,7 +61,7 @@ pub(crate) fn alarm_events(report: &AlarmReport) -> String {
             count(*given_up),
             count(*dropped)
         );
-        text.extend(error.iter().map(|error| format!("webhook: {error}\n")));
+        text.extend(error.iter().map(|error| remark(&format!("webhook: {error}"))));
     }
     let missed = report.counters;
     for (number, what) in [
@@ -75,7 +74,42 @@ pub(crate) fn alarm_events(report: &AlarmReport) -> String {
         (missed.blackholes_refused, "alarms were about hosts that could not become blackholes"),
     ] {
         if number > 0 {
-            text += &format!("{} {what}\n", count(number));
+            text += &remark(&format!("{} {what}", count(number)));
+        }
+    }
+    text
+}
+
+/// Receivers of records, then collectors of samples, then what is wrong with them.
+fn outlets(all: &[FlowOutletView]) -> String {
+    let lost = |outlet: &FlowOutletView| {
+        let lost: Vec<String> =
+            outlet.lost.iter().map(|(reason, records)| format!("{} {reason}", count(*records))).collect();
+        if lost.is_empty() { "0".to_owned() } else { lost.join(", ") }
+    };
+    let (of_samples, of_records): (Vec<_>, Vec<_>) = all.iter().partition(|outlet| outlet.sflow);
+    let mut text = String::new();
+    if !of_records.is_empty() {
+        let rows = of_records.into_iter().map(|outlet| {
+            vec![outlet.to.clone(), count(outlet.records), count(outlet.waiting), lost(outlet)]
+        });
+        text += &table(&["Records to", "Delivered", "Waiting", "Lost"], &[1, 2], rows);
+    }
+    if !of_samples.is_empty() {
+        let rows = of_samples.into_iter().map(|outlet| {
+            let numbers = [outlet.records, outlet.counter_samples, outlet.interfaces_uncounted].map(count);
+            std::iter::once(outlet.to.clone()).chain(numbers).chain([lost(outlet)]).collect()
+        });
+        let header = ["Samples to", "Of packets", "Of counters", "Ports not counted", "Lost"];
+        text += &table(&header, &[1, 2, 3], rows);
+    }
+    for outlet in all {
+        let datagrams = [(outlet.datagrams_refused, "refused"), (outlet.datagrams_dropped, "dropped")];
+        for (number, what) in datagrams.into_iter().filter(|(number, _)| *number > 0) {
+            text += &remark(&format!("{}: {} {what}", outlet.to, counted(number, "datagram")));
+        }
+        if let Some(error) = &outlet.error {
+            text += &remark(&format!("{}: {error}", outlet.to));
         }
     }
     text
@@ -117,24 +151,10 @@ fn cache(view: &FlowCacheView) -> String {
         rows.push(vec!["wall clock steps".to_owned(), count(view.clock_steps)]);
     }
     text += &table(&["Flow cache", ""], &[1], rows);
-    let rows = view.outlets.iter().map(|outlet| {
-        let lost: Vec<String> =
-            outlet.lost.iter().map(|(reason, records)| format!("{} {reason}", count(*records))).collect();
-        let lost = if lost.is_empty() { "0".to_owned() } else { lost.join(", ") };
-        vec![outlet.to.clone(), count(outlet.records), count(outlet.waiting), lost]
-    });
-    if !view.outlets.is_empty() {
-        text += &table(&["Records to", "Delivered", "Waiting", "Lost"], &[1, 2], rows);
-    }
-    for outlet in &view.outlets {
-        text += &counter_samples(&outlet.to, outlet.counter_samples, outlet.interfaces_uncounted);
-        if let Some(error) = &outlet.error {
-            text += &format!("{}: {error}\n", outlet.to);
-        }
-    }
+    text += &outlets(&view.outlets);
     text += &format!("memory: {}\n", bytes(view.memory_bytes));
     if !view.balances {
-        text += "packets were passing while this was counted: the sums are out by those\n";
+        text += &remark("packets were passing while this was counted: the sums are out by those");
     }
     text
 }

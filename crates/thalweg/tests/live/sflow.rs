@@ -236,8 +236,16 @@ fn a_collector_of_sflow_gets_the_counters_of_all_ports() {
     site.ip(&site.router(), "link set lo up");
     let port = collector.local_addr().expect("an address").port();
     let tap = "[ports.vm]\ninterface = \"vm0\"\naddresses = [\"10.7.0.1/24\"]\ndriver = \"tap\"\n\n";
-    let config = format!("{tap}{}sflow_counters_s = 1\n", config(port, 1_000_000));
-    let mut router = site.run(&config, &[]);
+    let config = |every_s: u32| format!("{tap}{}sflow_counters_s = {every_s}\n", config(port, 1_000_000));
+    let mut router = site.run(&config(86_400), &[]);
+    let mut counted = Counted::default();
+    eventually("counters are sent at the start", || {
+        counted.take(&collector);
+        (!counted.all.is_empty()).then_some(())
+    });
+    // Another interval needs no restart, and the sequence numbers go on.
+    let changes = router.reload(&config(1)).expect("the reload succeeds");
+    assert!(changes.contains("flows: settings changed"), "{changes}");
     let server = site.within(&site.namespace(OUTSIDE), || UdpSocket::bind((OUTSIDE.v4, 7000)));
     let server = server.expect("a server");
     let client = site.within(&site.namespace(OFFICE), || UdpSocket::bind("10.1.0.2:5555")).expect("a client");
@@ -257,7 +265,6 @@ fn a_collector_of_sflow_gets_the_counters_of_all_ports() {
             .then_some(())
     });
 
-    let mut counted = Counted::default();
     for name in ["lan", "wan"] {
         let last = eventually("a sample has the kernel's counters", || {
             counted.take(&collector);
@@ -293,7 +300,9 @@ fn a_collector_of_sflow_gets_the_counters_of_all_ports() {
     });
     assert!(outlet["counter_samples"].as_u64() >= Some(9), "{outlet}");
     let said = router.said(&["flow-cache"], 200);
-    assert!(said.contains("counter samples; 1 interface has no counters"), "{said}");
+    let row = said.lines().find(|line| line.starts_with("sflow://")).expect("a row").to_owned();
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    assert!(said.contains("Ports not counted") && (cells[3], cells[4]) == ("1", "0"), "{said}");
     let (wan, _) = of_kernel(&site, "wan");
     counted.take(&collector);
     let before = counted.sequences[&wan];

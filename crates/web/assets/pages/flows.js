@@ -191,8 +191,21 @@ const OUTLET_COLUMNS = [
   { id: "error", head: "Error", wrap: true, cell: ({ error }) => error ?? "" },
 ];
 
-const Outlets = ({
-  cache,
-}) => html`<section class="card"><${Table} caption="Collectors and datasets" columns=${OUTLET_COLUMNS}
-  rows=${cache.outlets} keyOf=${({ to }) => to}
-  empty=${html`<${Empty} title="Records go nowhere">Name a <code>store</code> or collectors in <code>[flows]</code>.<//>`} /></section>`;
+const COLLECTOR_COLUMNS = [
+  { id: "to", head: "Samples go to", mono: true },
+  { id: "records", head: "Of packets", num: true, cell: ({ records }) => count(records) },
+  { id: "counter_samples", head: "Of counters", num: true, cell: (row) => count(row.counter_samples) },
+  { id: "interfaces_uncounted", head: "Ports not counted", num: true, cell: (row) => count(row.interfaces_uncounted) },
+  ...OUTLET_COLUMNS.filter(({ id }) => id === "lost" || id === "error"),
+];
+
+const Outlets = ({ cache }) => {
+  const collectors = cache.outlets.filter(({ sflow }) => sflow);
+  const others = cache.outlets.filter(({ sflow }) => !sflow);
+  const samples = html`<section class="card"><${Table} caption="Collectors of sFlow" columns=${COLLECTOR_COLUMNS}
+    rows=${collectors} keyOf=${({ to }) => to} /></section>`;
+  const records = html`<section class="card"><${Table} caption="Collectors and datasets" columns=${OUTLET_COLUMNS}
+    rows=${others} keyOf=${({ to }) => to}
+    empty=${html`<${Empty} title="Records go nowhere">Name a <code>store</code> or collectors in <code>[flows]</code>.<//>`} /></section>`;
+  return html`${collectors.length > 0 && samples}${(others.length > 0 || collectors.length === 0) && records}`;
+};

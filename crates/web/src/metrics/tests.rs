@@ -69,7 +69,24 @@ fn views() -> Views {
         }),
         firewall: Some(FirewallCountersView::default()),
         flows: Some(FlowCacheView {
-            outlets: vec![FlowOutletView { to: name("192.0.2.9:4739"), ..FlowOutletView::default() }],
+            outlets: vec![
+                FlowOutletView {
+                    to: name("192.0.2.9:4739"),
+                    records: 50,
+                    datagrams_refused: 2,
+                    ..FlowOutletView::default()
+                },
+                FlowOutletView {
+                    to: name("sflow://192.0.2.9:6343"),
+                    records: 90,
+                    sflow: true,
+                    counter_samples: 7,
+                    lost: [(name("send-failed"), 4)].into(),
+                    interfaces_uncounted: 1,
+                    datagrams_dropped: 3,
+                    ..FlowOutletView::default()
+                },
+            ],
             ..FlowCacheView::default()
         }),
         forwarding: Some(ForwardingView { kernel: Some(KernelView::default()), ..ForwardingView::default() }),
@@ -120,6 +137,28 @@ fn every_reason_is_a_series_from_the_start() {
     );
     assert!(text.contains("thalweg_worker_cpu_seconds_total{worker=\"worker 0\"} 1.5\n"));
     assert!(text.contains("description=\"a \\\"quoted\\\" \\\\ name\\nin two lines\"} 1\n"));
+}
+
+/// Samples are no flow records: those of a collector of sFlow have series of their own.
+#[test]
+fn a_collector_of_sflow_has_its_own_series() {
+    let text = text(false);
+    let value = |name: &str, more: &str| {
+        let start = format!("thalweg_{name}{{to=\"sflow://192.0.2.9:6343\"{more}}} ");
+        text.lines().find_map(|line| line.strip_prefix(&start)?.parse::<u64>().ok())
+    };
+    assert_eq!(value("sflow_packet_samples_total", ""), Some(90));
+    assert_eq!(value("sflow_interface_samples_total", ""), Some(7));
+    assert_eq!(value("sflow_uncounted_interfaces", ""), Some(1));
+    assert_eq!(value("flow_refused_datagrams_total", ""), Some(0));
+    assert_eq!(value("flow_dropped_datagrams_total", ""), Some(3));
+    let lost = [("sample-queue", 0), ("send-failed", 4), ("no-header", 0)];
+    for (reason, number) in lost {
+        assert_eq!(value("sflow_lost_samples_total", &format!(",reason=\"{reason}\"")), Some(number));
+    }
+    assert_eq!(value("flow_delivered_records_total", ""), None);
+    assert!(text.contains("thalweg_flow_delivered_records_total{to=\"192.0.2.9:4739\"} 50\n"));
+    assert!(text.contains("thalweg_flow_refused_datagrams_total{to=\"192.0.2.9:4739\"} 2\n"));
 }
 
 /// A router without NAT, BGP and flows has none of their series; what is absent is not 0.
