@@ -384,6 +384,7 @@ struct Summary {
 
 #[derive(Debug, Deserialize)]
 struct Outlet {
+    to: String,
     records: u64,
     lost: BTreeMap<String, u64>,
 }
@@ -398,10 +399,11 @@ impl Summary {
         Totals { packets: self.packets_exported, bytes: self.bytes_exported, flows: self.records_exported }
     }
 
-    /// Records made for the outlet, including those it lost.
+    /// Records made for the outlet, including those it lost. Samples for sFlow are no records.
     fn sent(&self) -> u64 {
         let made = |outlet: &Outlet| outlet.records + outlet.lost.values().sum::<u64>();
-        self.outlets.first().map_or(self.records_exported, made).max(self.records_exported)
+        let outlet = self.outlets.iter().find(|outlet| !outlet.to.starts_with("sflow://"));
+        outlet.map_or(self.records_exported, made).max(self.records_exported)
     }
 }
 
@@ -427,7 +429,7 @@ mod tests {
     fn records_that_the_outlet_lost_were_made() {
         let text = r#"{"packets_seen":9,"packets_exported":8,"bytes_exported":80,"records_exported":5,"flows_evicted":0,
             "conserved":true,"elapsed_s":0.1,"cpu_s":0.2,"rss_peak_bytes":3,"cache_bytes":4,"model":"serial",
-            "outlets":[{"to":"ipfix://x","records":4,"packets":8,"bytes":80,"lost":{"refused":2}}]}"#;
+            "outlets":[{"to":"sflow://y","records":99,"lost":{}},{"to":"ipfix://x","records":4,"packets":8,"bytes":80,"lost":{"refused":2}}]}"#;
         let summary: Summary = serde_json::from_str(text).unwrap();
         assert_eq!(summary.sent(), 6);
         assert_eq!(summary.totals(), Totals { packets: 8, bytes: 80, flows: 5 });

@@ -21,7 +21,8 @@ const FLOWS_QUICK: [u32; 2] = [1_000, 100_000];
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Configurations: serial, 1R+2W (readers, workers), 2x(1R+1W) (two pipelines), 2xserial, run-to-completion:2, pipeline:2, tokens:2; \
-append @pinned (threads pinned to cores), @small (no huge pages) or @queens:N (work per packet).
+append @pinned (threads pinned to cores), @small (no huge pages), @names (search payloads for names), @sflow:N (samples, \
+one packet in N) or @queens:N (work per packet).
 Traffic: zipf:FLOWS, uniform:FLOWS, unique (a flow per packet).
 
 Examples:
