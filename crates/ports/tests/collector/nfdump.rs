@@ -105,11 +105,12 @@ fn nat_events_are_read() {
     }
 }
 
-/// A hundred NAT sessions that begin and end.
+/// A hundred NAT sessions that begin and end, half of them in a VRF.
 pub(crate) fn nat_sessions() -> Vec<NatEvent> {
     let session = |n: u16, created| NatSession {
         created,
         protocol: 17,
+        vrf: (n >= 50).then_some(3),
         src: IpAddr::from([10, 0, 0, 7]),
         src_port: 5000 + n,
         post_src: [198, 51, 100, 1].into(),
