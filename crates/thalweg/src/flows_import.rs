@@ -1,6 +1,5 @@
 //! `thalweg flows import`: imports the records of other exporters, and accounts for them.
 
-use std::fmt::Write as _;
 use std::io::Write as _;
 
 use thalweg_probe::{ExporterSummary, ImportSummary, OutletSummary, ProbeProgress};
@@ -11,7 +10,7 @@ use crate::cli::{FlowsArgs, FlowsImportArgs, Format};
 use crate::metering::{self, outlets, print_summary};
 use crate::signals::stop_on_signals;
 use crate::summary::{issues, to_json};
-use crate::tables::table;
+use crate::tables::{remark, table};
 
 /// The most exporters with a row in the table.
 const ROWS_MAX: usize = 50;
@@ -58,8 +57,7 @@ pub(crate) fn run(args: &FlowsArgs, import: &FlowsImportArgs, format: Format) ->
 fn render(s: &ImportSummary) -> String {
     let mut text = String::new();
     let time = duration((s.elapsed_s.max(0.0) * 1e9) as u64);
-    let _ = writeln!(
-        text,
+    text += &remark(&format!(
         "{} records of {} packets, {} bytes in {} messages; exporters: {}; {time}, memory at most {:.1} MB",
         count(s.records),
         count(s.packets),
@@ -67,13 +65,12 @@ fn render(s: &ImportSummary) -> String {
         count(s.messages),
         count(s.exporters.len() as u64),
         s.rss_peak_bytes as f64 / 1e6,
-    );
+    ));
     if s.records_sampled > 0 {
-        let _ = writeln!(
-            text,
+        text += &remark(&format!(
             "{} records are sampled: counters hold the sampled packets only",
             count(s.records_sampled)
-        );
+        ));
     }
     text.push('\n');
     exporters(&mut text, s);
@@ -97,7 +94,7 @@ fn exporters(text: &mut String, s: &ImportSummary) {
     *text += &table(&header, &[2, 3, 4, 5], s.exporters.iter().take(ROWS_MAX).map(sent));
     if s.exporters.len() > ROWS_MAX {
         let more = (s.exporters.len() - ROWS_MAX) as u64;
-        let _ = writeln!(text, "... and {} more (--format json has all)", count(more));
+        *text += &remark(&format!("... and {} more (--format json has all)", count(more)));
     }
     text.push('\n');
     let is_odd = |exporter: &&ExporterSummary| oddities(exporter).iter().any(|number| *number > 0);

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use thalweg_probe::{OutletSummary, ProbeError};
 use thalweg_text::units::count;
 
-use crate::tables::table;
+use crate::tables::{remark, table};
 use crate::{Failure, print};
 
 /// The failure for an error. A closed pipe is none if it was the only receiver: its reader may have seen
@@ -35,7 +35,7 @@ pub(crate) fn print_summary<'a>(
 }
 
 /// A line about the counters of interfaces that a collector of sFlow got; empty if it got none and misses none.
-pub(crate) fn counter_samples(to: &str, samples: u64, uncounted: u64) -> String {
+fn counter_samples(to: &str, samples: u64, uncounted: u64) -> String {
     let interfaces = match uncounted {
         0 if samples == 0 => return String::new(),
         0 => String::new(),
@@ -43,7 +43,7 @@ pub(crate) fn counter_samples(to: &str, samples: u64, uncounted: u64) -> String 
         several => format!("; {} interfaces have no counters", count(several)),
     };
     let plural = if samples == 1 { "" } else { "s" };
-    format!("{to}: {} counter sample{plural}{interfaces}\n", count(samples))
+    remark(&format!("{to}: {} counter sample{plural}{interfaces}", count(samples)))
 }
 
 /// The table of receivers.

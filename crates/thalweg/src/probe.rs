@@ -1,7 +1,5 @@
 //! `thalweg probe`: meters flows, and accounts for every packet.
 
-use std::fmt::Write as _;
-
 use thalweg_base::DropReason;
 use thalweg_probe::summary::{EXPORT_QUEUE, UNDELIVERED, UNSAMPLED};
 use thalweg_probe::{ProbeOptions, ProbeSummary};
@@ -14,7 +12,7 @@ use crate::progress::Bar;
 use crate::show::alarm_events;
 use crate::signals::stop_on_signals;
 use crate::summary::{issues, to_json};
-use crate::tables::table;
+use crate::tables::{remark, table};
 
 pub(crate) fn run(args: &ProbeArgs, format: Format) -> Result<(), Failure> {
     if args.inputs.is_empty() && args.interface.is_empty() {
@@ -84,17 +82,16 @@ fn totals(text: &mut String, s: &ProbeSummary) {
         shape.push(of(s.readers, "reader"));
     }
     shape.push(of(s.workers, "worker"));
-    let _ = writeln!(text, "{}, {}: {}", s.model, shape.join(", "), packet_rate(s.packets_per_second));
+    *text += &remark(&format!("{}, {}: {}", s.model, shape.join(", "), packet_rate(s.packets_per_second)));
     let time = |seconds: f64| duration((seconds.max(0.0) * 1e9) as u64);
-    let _ = writeln!(
-        text,
-        "{} packets of {} flows in {}; processor time {}, memory at most {:.1} MB\n",
+    *text += &remark(&format!(
+        "{} packets of {} flows in {}\nprocessor time {}, memory at most {:.1} MB\n",
         count(s.packets_seen),
         count(s.flows),
         time(s.elapsed_s),
         time(s.cpu_s),
         s.rss_peak_bytes as f64 / 1e6,
-    );
+    ));
 }
 
 fn drops(text: &mut String, s: &ProbeSummary) {
@@ -130,32 +127,29 @@ fn records(text: &mut String, s: &ProbeSummary) {
     let rows = s.records_by_reason.iter().map(|(reason, n)| vec![reason.clone(), count(*n), share(*n, made)]);
     *text += &table(&["records because of", "records", "share"], &[1, 2], rows);
     if s.flows_set_back > 0 {
-        let _ = writeln!(
-            text,
+        *text += &remark(&format!(
             "{} ended because the clock of the packets went back: it was set while they were captured, or inputs are not in \
              the order of time",
             counted(s.flows_set_back, "flow")
-        );
+        ));
     }
     if s.flows_evicted > 0 {
-        let _ = writeln!(
-            text,
+        *text += &remark(&format!(
             "{} flows were reported early because the cache ({}) was full: --flows-max makes it larger",
             count(s.flows_evicted),
             bytes(s.cache_bytes)
-        );
+        ));
     }
     if let Some(names) = s.names {
-        let _ = writeln!(
-            text,
+        *text += &remark(&format!(
             "{} have names, from {}; {} not whole",
             counted(names.flows, "flow"),
             counted(names.payloads, "payload"),
             counted(names.given_up, "message"),
-        );
+        ));
         let lost = names.resolved_evicted + names.forgotten;
         if lost > 0 {
-            let _ = writeln!(text, "{} had to go for others", counted(lost, "name"));
+            *text += &remark(&format!("{} had to go for others", counted(lost, "name")));
         }
     }
     text.push('\n');
@@ -165,7 +159,7 @@ fn alarms(text: &mut String, s: &ProbeSummary) {
     let Some(alarms) = &s.alarms else { return };
     *text += &alarm_events(alarms);
     let (raised, active) = (alarms.raised(), alarms.active() as u64);
-    let _ = writeln!(text, "{} alarms raised, {} active\n", count(raised), count(active));
+    *text += &remark(&format!("{} alarms raised, {} active\n", count(raised), count(active)));
 }
 
 fn captured(text: &mut String, s: &ProbeSummary) {
@@ -180,7 +174,7 @@ fn captured(text: &mut String, s: &ProbeSummary) {
     *text += &table(&header, &[2, 3, 4], rows);
     for port in &s.captured {
         for trouble in &port.troubles {
-            let _ = writeln!(text, "{}: {trouble}", port.interface);
+            *text += &remark(&format!("{}: {trouble}", port.interface));
         }
     }
     text.push('\n');
@@ -193,16 +187,15 @@ fn law(text: &mut String, s: &ProbeSummary) {
         ("packets", s.packets_seen, s.packets_exported, s.packets_cached, s.dropped_total()),
         ("bytes", s.bytes_seen, s.bytes_exported, s.bytes_cached, dropped_bytes),
     ];
-    let _ = writeln!(text, "{} records exported", count(s.records_exported));
+    *text += &remark(&format!("{} records exported", count(s.records_exported)));
     for (what, seen, exported, cached, dropped) in rows {
-        let _ = writeln!(
-            text,
+        *text += &remark(&format!(
             "{what}: {} seen = {} exported + {} cached + {} dropped",
             count(seen),
             count(exported),
             count(cached),
             count(dropped)
-        );
+        ));
     }
 }
 

@@ -1,13 +1,12 @@
 //! Prints a replay's summary as tables: what happened to every packet.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use thalweg_base::DropReason;
 use thalweg_replay::summary::{INPUT_ISSUES_SHOWN_MAX, InputIssue, ReplaySummary};
 use thalweg_text::units::{count, counted, duration, packet_rate, share};
 
-use crate::tables::table;
+use crate::tables::{remark, table};
 
 /// A summary as one JSON object, with fields in their order.
 pub(crate) fn to_json(summary: &impl serde::Serialize) -> String {
@@ -30,7 +29,7 @@ pub(crate) fn render(summary: &ReplaySummary) -> String {
     let first: Vec<String> = found.first.iter().take(INPUT_ISSUES_SHOWN_MAX).map(place).collect();
     issues(&mut text, found.total, &found.by_kind, &first);
     for output in &summary.outputs {
-        let _ = writeln!(text, "wrote {output}");
+        text += &remark(&format!("wrote {output}"));
     }
     text
 }
@@ -38,10 +37,9 @@ pub(crate) fn render(summary: &ReplaySummary) -> String {
 fn totals(text: &mut String, s: &ReplaySummary) {
     let dropped = s.dropped_total();
     let workers = if s.workers == 1 { "1 worker".to_owned() } else { format!("{} workers", s.workers) };
-    let _ = writeln!(text, "{}, {workers}: {}", s.model, packet_rate(s.packets_per_second));
+    *text += &remark(&format!("{}, {workers}: {}", s.model, packet_rate(s.packets_per_second)));
     let elapsed = duration((s.elapsed_s.max(0.0) * 1e9) as u64);
-    let _ = writeln!(
-        text,
+    *text += &remark(&format!(
         "{} packets in, {} out, {} dropped ({}) in {elapsed}\n\
          residence time p50 {}, p99 {}, longest {}\n",
         count(s.packets_in),
@@ -51,7 +49,7 @@ fn totals(text: &mut String, s: &ReplaySummary) {
         duration(s.latency.latency_ns_p50),
         duration(s.latency.latency_ns_p99),
         duration(s.latency.latency_ns_max),
-    );
+    ));
 }
 
 fn ports(text: &mut String, s: &ReplaySummary) {
@@ -117,7 +115,7 @@ fn acls(text: &mut String, s: &ReplaySummary) {
         let title = format!("access list {name}");
         *text += &table(&[&title, "action", "packets", "bytes"], &[2, 3], rows);
         if shown.len() < rules.len() {
-            let _ = writeln!(text, "... and {} other rules", count((rules.len() - shown.len()) as u64));
+            *text += &remark(&format!("... and {} other rules", count((rules.len() - shown.len()) as u64)));
         }
         text.push('\n');
     }
@@ -125,8 +123,7 @@ fn acls(text: &mut String, s: &ReplaySummary) {
 
 fn nat(text: &mut String, s: &ReplaySummary) {
     let Some(n) = &s.nat else { return };
-    let _ = writeln!(
-        text,
+    *text += &remark(&format!(
         "NAT: {} sessions at the end, {} made, {} expired\n     {} packets translated out, {} in, {} between inside hosts\n",
         count(n.sessions),
         count(n.sessions_created),
@@ -134,7 +131,7 @@ fn nat(text: &mut String, s: &ReplaySummary) {
         count(n.translated_out),
         count(n.translated_in),
         count(n.hairpinned),
-    );
+    ));
 }
 
 /// The issues of an input: their total, and the first ones.
@@ -144,13 +141,13 @@ pub(crate) fn issues(text: &mut String, total: u64, by_kind: &BTreeMap<String, u
     }
     let kinds: Vec<String> = by_kind.iter().map(|(kind, n)| format!("{} {kind}", count(*n))).collect();
     let (places, kinds) = (counted(total, "place"), kinds.join(", "));
-    let _ = writeln!(text, "{places} in the input could not be used: {kinds}");
+    *text += &remark(&format!("{places} in the input could not be used: {kinds}"));
     for issue in first {
-        let _ = writeln!(text, "  {}", clean(issue));
+        *text += &remark(&format!("  {}", clean(issue)));
     }
     let shown = first.len() as u64;
     if total > shown {
-        let _ = writeln!(text, "  ... and {} more", count(total - shown));
+        *text += &remark(&format!("  ... and {} more", count(total - shown)));
     }
     text.push('\n');
 }

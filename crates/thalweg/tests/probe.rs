@@ -1,6 +1,8 @@
 //! `thalweg probe` as people and scripts use it.
 
-use crate::support::thalweg;
+use std::process::Command;
+
+use crate::support::{root, thalweg};
 
 const OFFICE: &str = "examples/small-office/office.pcapng";
 
@@ -24,6 +26,27 @@ fn the_summary_adds_up_for_people_and_for_machines() {
     let table = text(&output.stdout);
     assert!(table.contains("farm, 1 reader, 2 workers"), "{table}");
     assert!(table.contains(&format!("packets: {} seen = ", number("packets_seen"))), "{table}");
+}
+
+#[test]
+fn the_summary_fits_the_terminal() {
+    let said = |width: usize, arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_thalweg"))
+            .args(arguments)
+            .current_dir(root())
+            .env("COLUMNS", width.to_string())
+            .output()
+            .expect("the binary runs");
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let words = |text: &str| text.split_whitespace().count();
+    let probe = ["probe", OFFICE, "--sample", "1:2", "--names", "dns", "--flows-max", "256"];
+    for width in [80, 60, 45] {
+        let narrow = said(width, &probe);
+        let long: Vec<&str> = narrow.lines().filter(|line| line.chars().count() > width).collect();
+        assert!(long.is_empty() && words(&narrow) > 50, "{width}: {long:#?}");
+    }
 }
 
 /// The rules of the example find a real scan, and nothing where there is nothing.
