@@ -41,6 +41,7 @@ mod nat;
 mod nat_addresses;
 mod nat_events;
 mod nat_groups;
+mod nat_publics;
 mod nat_subscribers;
 mod policy;
 mod policy_rules;

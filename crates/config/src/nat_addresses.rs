@@ -10,7 +10,7 @@ use thalweg_dataplane::nat::{AddressPair, NatConfig, NatException, PortForward};
 use crate::diagnostic::ErrorKind;
 use crate::items::PREFIX_LIST;
 use crate::key::{Key, Sub, table};
-use crate::nat::Publics;
+use crate::nat_publics::Publics;
 use crate::ports::Ports;
 use crate::reader::{At, Item, Reader};
 use crate::section::Section;

@@ -8,7 +8,7 @@
 //! authenticates addresses, so its receiver will reject translated packets. A protocol whose checksum covers
 //! addresses (UDP-Lite, DCCP) keeps its old checksum, and its receiver rejects it too.
 
-use super::layout::Inside;
+use super::endpoint::Inside;
 use std::collections::HashMap;
 
 /// The most sessions of a shard.

@@ -5,7 +5,7 @@
 //! and a packet from inside says no more than its host and its peer; the public address of a host's calls with one peer
 //! is that of their control connection.
 
-use super::layout::Inside;
+use super::endpoint::Inside;
 use std::collections::BTreeMap;
 
 /// The most calls of a shard.

@@ -1,6 +1,6 @@
 //! The configuration of NAT as a plain structure, and the reasons to refuse one.
 
-use super::layout::Inside;
+use super::endpoint::Inside;
 use super::nat64::Nat64Prefix;
 use crate::helpers::Helpers;
 use crate::vrf::VRFS_MAX;

@@ -6,7 +6,7 @@
 //! endpoint, access lists judge the packet from the sender to that host before the sender gets a session; otherwise
 //! the public address would bypass an access list that keeps a network away from a server.
 
-use super::layout::End;
+use super::endpoint::End;
 use super::nat64::is_number;
 use super::one_to_one::OneToOne;
 use super::rewrite;

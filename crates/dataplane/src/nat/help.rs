@@ -13,7 +13,7 @@
 //! shard.
 
 use super::config::{NatProtocol, small};
-use super::layout::{End, Inside};
+use super::endpoint::{End, Inside};
 use super::rewrite;
 use super::shard::{Help, Helped, NatShard};
 use super::stage::NatStage;

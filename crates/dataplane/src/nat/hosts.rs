@@ -11,7 +11,8 @@
 //! near its limit, one that does not is limited in fewer shards.
 
 use super::config::{HostLimits, NatConfig};
-use super::layout::{Inside, Layout};
+use super::endpoint::Inside;
+use super::layout::Layout;
 
 /// The fewest and the most cells of a row; powers of two.
 const CELLS_MIN: usize = 64;

@@ -32,7 +32,8 @@
 //! one and the receiver's at the same time.
 
 use super::config::{NatConfig, NatConfigError, NatProtocol};
-use super::layout::{End, Inside, Layout};
+use super::endpoint::{End, Inside};
+use super::layout::Layout;
 use super::nat64::{self, Nat64Prefix, Outward};
 use super::one_to_one::{About, Counterpart, OneToOne, Untranslated};
 use super::rewrite::{self, Quote};

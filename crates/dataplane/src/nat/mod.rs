@@ -33,6 +33,7 @@ mod bare;
 mod blocks;
 mod calls;
 mod config;
+mod endpoint;
 mod events;
 mod hairpin;
 mod help;
@@ -59,10 +60,10 @@ pub use config::{
     NatException, NatGroup, NatProtocol, NatRefusal, NatTimeouts, OtherOutside, PortForward, PortSelection,
     SubscriberConfig,
 };
+pub(crate) use endpoint::End;
 pub use events::{Happening, NatEvent, NatLogging, TOLD_AGAIN_S};
 pub use hairpin::Judge;
 pub use label::Labeler;
-pub(crate) use layout::End;
 pub use layout::{group_shards, shard_group};
 pub use migrate::NatMigration;
 pub use nat64::Nat64Prefix;

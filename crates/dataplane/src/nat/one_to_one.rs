@@ -9,7 +9,7 @@
 //! sessions know remote hosts by their public addresses.
 
 use super::config::{AddressPair, NatConfig, NatProtocol, small};
-use super::layout::{End, Inside};
+use super::endpoint::{End, Inside};
 use super::rewrite::{self, Quote};
 use super::shard::{at_hand, is_whole, transport};
 use crate::vrf::table_number;

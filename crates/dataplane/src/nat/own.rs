@@ -11,7 +11,7 @@
 //! a claim without room is counted, and packets of its flow are treated like any others.
 
 use super::config::NatProtocol;
-use super::layout::{End, endpoint_key};
+use super::endpoint::{End, endpoint_key};
 use std::collections::HashMap;
 
 /// Seconds for which a flow of the router stays claimed. Its owner must renew the claim before they have passed.

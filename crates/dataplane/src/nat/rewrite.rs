@@ -4,7 +4,7 @@
 //! translated as far as its bytes go. Nothing here panics; a missing field is skipped.
 
 use super::config::NatProtocol;
-use super::layout::End;
+use super::endpoint::End;
 use std::hint::select_unpredictable;
 use thalweg_wire::checksum::ChecksumDelta;
 

@@ -29,7 +29,7 @@
 //! Memory: one cache line per session, 64 bytes.
 
 use super::config::{Filtering, NatProtocol, NatTimeouts};
-use super::layout::{End, Inside, endpoint_key, vrf_part};
+use super::endpoint::{End, Inside, endpoint_key, vrf_part};
 use crate::vrf::VRFS_MAX;
 use std::hint::select_unpredictable;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -288,7 +288,12 @@ const _: () = assert!(VRFS_MAX <= 1 << 6);
 
 impl Kind {
     pub(crate) const fn new(protocol: NatProtocol, vrf: u8) -> Self {
-        Self(vrf << 2 | protocol as u8)
+        let code = match protocol {
+            NatProtocol::Tcp => 0,
+            NatProtocol::Udp => 1,
+            NatProtocol::Icmp => 2,
+        };
+        Self(vrf << 2 | code)
     }
 
     #[inline(always)]

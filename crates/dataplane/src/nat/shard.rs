@@ -43,9 +43,10 @@ pub(crate) use help::{Help, Helped};
 
 use super::bare::BareSessions;
 use super::config::{Filtering, NatConfig, NatProtocol};
+use super::endpoint::{End, Inside, endpoint_key, vrf_part};
 use super::events::EventLog;
 use super::hosts::Hosts;
-use super::layout::{End, Inside, Layout, endpoint_key, vrf_part};
+use super::layout::Layout;
 use super::nat64::Hosts6;
 use super::own::OwnPorts;
 use super::pools::Pools;

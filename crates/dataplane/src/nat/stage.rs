@@ -6,9 +6,10 @@
 //! needs in registers. Packets of hosts that need no session are translated before, if there are any.
 
 use super::config::{NatConfig, NatConfigError};
+use super::endpoint::End;
 use super::events::{NatEvent, NatLogging};
 use super::hairpin;
-use super::layout::{End, Layout, group_shards};
+use super::layout::{Layout, group_shards};
 use super::one_to_one::OneToOne;
 use super::own::{OwnFlow, OwnPort};
 use super::pools::PoolInfo;

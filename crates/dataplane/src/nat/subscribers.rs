@@ -17,8 +17,9 @@
 
 use super::blocks::BlockPlan;
 use super::config::{NatProtocol, SubscriberConfig};
+use super::endpoint::Inside;
 use super::events::TOLD_AGAIN_S;
-use super::layout::{Inside, Layout};
+use super::layout::Layout;
 use super::pools::Pool;
 use super::ports::PortPool;
 use crate::records::{number, place};

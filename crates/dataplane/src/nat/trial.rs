@@ -4,8 +4,8 @@
 //! read. A copy costs as much as copying the shard's memory (at the default size, 64 shards of a thousand sessions,
 //! 90 KB).
 
+use super::endpoint::End;
 use super::hairpin;
-use super::layout::End;
 use super::shard::NatShard;
 use super::stage::NatStage;
 use thalweg_base::{Batch, Exclusion, PacketFlags};

@@ -83,7 +83,6 @@ pub struct NatSessionView {
 pub struct NatBlockView {
     /// The subscriber.
     pub inside: IpAddr,
-    /// Its VRF.
     #[serde(default)]
     pub vrf: String,
     pub public: Ipv4Addr,

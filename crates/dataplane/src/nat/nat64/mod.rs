@@ -39,7 +39,7 @@ pub use prefix::Nat64Prefix;
 pub(super) use hosts::{Hosts6, is_number};
 
 use super::config::{Nat64Config, NatProtocol};
-use super::layout::{End, Inside};
+use super::endpoint::{End, Inside};
 use super::rewrite;
 use super::shard::{NatShard, at_hand};
 use std::net::IpAddr;

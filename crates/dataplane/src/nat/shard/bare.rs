@@ -2,7 +2,7 @@
 
 use super::super::bare::{BareRefusal, BareSession, PublicKey};
 use super::super::calls::{Call, CallKey};
-use super::super::layout::{End, Inside};
+use super::super::endpoint::{End, Inside};
 use super::super::rewrite::{self, Quote};
 use super::{EndedBy, NatShard, at_hand, transport};
 use crate::helpers::pptp;

@@ -1,8 +1,8 @@
 //! Creates sessions: checks a packet without one, and assigns a public port.
 
 use super::super::config::NatProtocol;
+use super::super::endpoint::{End, Inside};
 use super::super::hosts::HostRefusal;
-use super::super::layout::{End, Inside};
 use super::super::own::{OwnFlow, OwnPort};
 use super::super::rewrite;
 use super::super::session::{Kind, Life, Session, SessionState, TcpFlags};

@@ -3,7 +3,7 @@
 
 use super::super::calls::{Call, CallKey, Calls};
 use super::super::config::NatProtocol;
-use super::super::layout::{End, Inside, endpoint_key, inside_key};
+use super::super::endpoint::{End, Inside, endpoint_key, inside_key};
 use super::super::session::{SessionState, TcpFlags};
 use super::NatShard;
 use crate::helpers::stream::Way;

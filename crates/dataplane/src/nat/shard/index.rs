@@ -1,6 +1,6 @@
 //! Sessions by their endpoints, by way of the shard's index.
 
-use super::super::layout::End;
+use super::super::endpoint::End;
 use super::super::session::Session;
 use super::{NatShard, Sought};
 

@@ -3,7 +3,7 @@
 //! Sessions can leave their bucket early: refused connections do within seconds, others when they are cleared or the
 //! table is full.
 
-use super::super::layout::End;
+use super::super::endpoint::End;
 use super::super::session::{Life, Session, SessionState};
 use super::{EndedBy, NatShard, Segment, SessionInfo};
 use crate::records::{WHEEL_S, slice};

@@ -1,8 +1,8 @@
 //! Logs events of a shard's sessions, blocks and limits, if enabled.
 
 use super::super::config::{Filtering, NatProtocol};
+use super::super::endpoint::Inside;
 use super::super::events::{EventLog, Happening, Limit, NatEvent, NatLogging};
-use super::super::layout::Inside;
 use super::super::session::{Session, SessionState};
 use super::super::subscribers::Refusal;
 use super::NatShard;

@@ -6,8 +6,8 @@
 //! The others end and are counted.
 
 use super::super::config::{Filtering, NatConfig};
+use super::super::endpoint::End;
 use super::super::hosts::Hosts;
-use super::super::layout::End;
 use super::super::nat64::is_number;
 use super::super::pools::{Pool, Pools};
 use super::super::session::{Life, Session, SessionState};

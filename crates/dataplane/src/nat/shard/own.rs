@@ -1,7 +1,7 @@
 //! The router's own ports and flows on a shard's public ports: see [`super::super::own`].
 
 use super::super::config::NatProtocol;
-use super::super::layout::End;
+use super::super::endpoint::End;
 use super::super::own::{Claimed, FLOW_LIFE_S, OwnFlow, OwnPort};
 use super::super::session::{Life, Session, SessionState};
 use super::NatShard;

@@ -1,7 +1,7 @@
 //! What is in use of each pool.
 
 use super::super::config::NatProtocol;
-use super::super::layout::Inside;
+use super::super::endpoint::Inside;
 use super::super::pools::PoolInfo;
 use super::NatShard;
 use std::ops::Range;

@@ -2,7 +2,7 @@
 //! router alone, so the copy has its address. Nothing of a copy is logged: the router that made the session has logged it.
 
 use super::super::config::{Filtering, NatProtocol};
-use super::super::layout::End;
+use super::super::endpoint::End;
 use super::super::nat64::{Hosts6, is_number};
 use super::super::session::{Kind, Life, Session, SessionState};
 use super::NatShard;

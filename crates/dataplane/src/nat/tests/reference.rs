@@ -3,7 +3,8 @@
 //! selects a session's shard, paired address and first port to try.
 
 use super::*;
-use crate::nat::layout::{End, Inside, Layout, inside_key};
+use crate::nat::endpoint::{End, Inside, inside_key};
+use crate::nat::layout::Layout;
 use crate::nat::session::TcpFlags;
 use crate::nat::testing::{config, fuzz_one, icmp, udp};
 use crate::nat::{

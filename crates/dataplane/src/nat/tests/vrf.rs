@@ -20,7 +20,7 @@ const OUTSIDES: [u16; 2] = [OUTSIDE, BLUES];
 
 /// An inside address, in the reference if `is_apart`.
 fn inside(vrf: u16, host: u8, is_apart: bool) -> [u8; 4] {
-    [192, 168, if is_apart { vrf as u8 } else { 0 }, host]
+    [192, 168, if is_apart { u8::try_from(vrf).unwrap() } else { 0 }, host]
 }
 
 /// The configuration of an outside port: what leads to the hosts of a VRF.
@@ -88,7 +88,7 @@ fn said(bytes: &[u8], from: u16, to: u16) -> Vec<u8> {
     said[10..12].fill(0);
     for (at, vrf) in [(12, from), (16, to)] {
         if said[at..at + 2] == [192, 168] && said[at + 2] == 0 {
-            said[at + 2] = vrf as u8;
+            said[at + 2] = u8::try_from(vrf).unwrap();
         }
     }
     match bytes[9] {
