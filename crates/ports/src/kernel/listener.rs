@@ -170,7 +170,9 @@ mod tests {
             .spawn()
             .unwrap();
         let mut line = String::new();
-        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        // `tail` ends when nobody reads what it says.
+        let mut said = BufReader::new(child.stdout.take().unwrap());
+        said.read_line(&mut line).unwrap();
         let who = Listener::at(address, child.id());
         let other = Listener::at(address, std::process::id());
         let ended = Command::new("sh").args(["-c", &format!("kill {line}")]).status();
