@@ -214,7 +214,7 @@ mod tests {
         let given = ["--without", "tests", "--without", "docs", "--without", "wasm", "--", "--features", "x"];
         let options = parse(&given).unwrap();
         let wanted: Vec<_> = names().filter(|name| options.wants(name)).collect();
-        assert_eq!(wanted, ["fmt", "tidy", "planted", "deny", "clippy"]);
+        assert_eq!(wanted, ["fmt", "tidy", "planted", "deny", "fuzz-lock", "clippy"]);
         assert_eq!(options.cargo, ["--features", "x"]);
         let options = parse(&["--only", "tests", "--only", "clippy", "--without", "clippy"]).unwrap();
         assert!(names().filter(|name| options.wants(name)).eq(["tests"]));
@@ -222,7 +222,7 @@ mod tests {
 
     #[test]
     fn unknown_steps_and_flags_are_refused() {
-        let known = "fmt, tidy, planted, deny, tests, clippy, docs, wasm";
+        let known = "fmt, tidy, planted, deny, fuzz-lock, tests, clippy, docs, wasm";
         assert!(parse(&["--without", "sleep"]).unwrap_err().contains(known));
         assert!(parse(&["--without"]).unwrap_err().contains("not nothing"));
         assert!(parse(&["--fast"]).unwrap_err().contains("--fast"));
