@@ -31,7 +31,7 @@ use crate::control::{AnswerError, FibRouteView, FibView, ForwardingView, VrfView
 use crate::fib::{Outlet, RouteInstaller};
 use crate::speaker::{RouteReader, Speaker};
 
-pub use tables::{ConfiguredRoutes, ForwardingTables, TablesRead};
+pub use tables::{ConfiguredRoutes, ForwardingTables, TablesRead, vrf_named};
 
 /// Changed prefixes that wait at most: a quarter of a full table, so that a table that arrives at once is mostly
 /// installed from the queue and never held twice.

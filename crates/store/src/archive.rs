@@ -48,7 +48,7 @@ use pairs::Pairs;
 
 /// How long after its end an hour is complete: flows are reported a while after their last packet.
 const SETTLED_NS: u64 = 600 * SECOND_NS;
-const HOURS_A_DAY: u64 = 24;
+pub(crate) const HOURS_A_DAY: u64 = 24;
 /// Footers that are read at a time.
 const OPENED_AT_A_TIME: usize = 16;
 /// Of so many days each is listed by itself; otherwise everything is.

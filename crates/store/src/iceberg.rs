@@ -22,7 +22,7 @@
 //! Apache Iceberg's specification, version 2 of tables in a file system (`HadoopTables`). Missing: field numbers in
 //! files (the table has a name mapping), commits of other programs (the next commit would overrule them).
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use crate::dataset::{self, Temporary, View, name_of};
 use crate::error::StoreError;
-use commit::{Base, Next, Place, text};
+use commit::{Base, Next, Place, text, writer_of};
 use metadata::Metadata;
 
 pub(crate) mod archived;
@@ -146,12 +146,7 @@ impl Table {
         let _lock = lock(&home.join(FOLDER).join(".lock"))?;
         let base = place.base()?;
         let Some(table) = base.table else { return Ok(()) };
-        let mut used: HashSet<String> = [document(base.version), HINT.to_owned()].into();
-        for list in table.lists() {
-            used.insert(name_of(Path::new(list)).to_owned());
-            let manifests = place.manifests(list)?;
-            used.extend(manifests.iter().map(|manifest| name_of(Path::new(&manifest.path)).to_owned()));
-        }
+        let used = place.used(&table, base.version)?;
         // Ages are told from the newest file, so that a clock that is set removes nothing in use.
         let files = dataset::folder(&folder)?;
         let modified = |path: &Path| fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
@@ -205,7 +200,7 @@ impl Folder {
         hours: Option<&BTreeSet<u64>>,
         going: &[PathBuf],
     ) -> Result<(), StoreError> {
-        let writer = writer_of(&self.home, part);
+        let writer = writer_of(if part == self.home { "" } else { name_of(part) });
         let mut folders: BTreeMap<u64, Vec<PathBuf>> = BTreeMap::new();
         for partition in dataset::partitions(part)? {
             folders.entry(partition.hour).or_default().push(partition.path);
@@ -260,11 +255,6 @@ fn document(version: u64) -> String {
 /// The number of a document.
 fn version_of(name: &str) -> Option<u64> {
     name.strip_prefix('v')?.strip_suffix(METADATA)?.parse().ok()
-}
-
-/// The name of a writer in those of manifests; the first one's files are in the dataset's folder itself.
-fn writer_of(home: &Path, part: &Path) -> String {
-    if part == home { "writer-1".to_owned() } else { name_of(part).to_owned() }
 }
 
 fn canonical(path: &Path) -> Result<PathBuf, StoreError> {

@@ -8,6 +8,7 @@ use thalweg_node::control::{
     Answer, AnswerError, Emit, NatBlockView, NatClear, NatCleared, NatCountersView, NatPoolView,
     NatSessionFilter, NatSessionView, to_json,
 };
+use thalweg_node::forwarding::vrf_named;
 use thalweg_node::plan::NatStage;
 
 use super::slices::{in_slices, protocol_name, protocol_named};
@@ -34,10 +35,7 @@ impl Vrfs<'_> {
 
     /// The number of a VRF that is asked for.
     fn number(&self, name: Option<&str>) -> Result<Option<u16>, AnswerError> {
-        let Some(name) = name else { return Ok(None) };
-        let mut all = (0..).zip(self.0.vrf_names());
-        let found = all.find(|(_, known)| !known.is_empty() && *known == name);
-        found.map(|(vrf, _)| Some(vrf)).ok_or_else(|| AnswerError::UnknownVrf(name.to_owned()))
+        name.map(|name| vrf_named(self.0.vrf_names(), name)).transpose()
     }
 }
 

@@ -62,6 +62,13 @@ fn names_of_vrfs(config: &RouterConfig) -> Vec<String> {
     config.routing.vrf_names().map(str::to_owned).collect()
 }
 
+/// The number of the VRF that is asked for. The names are those of all, by number; empty for those that a reload removed.
+pub fn vrf_named<'n>(names: impl Iterator<Item = &'n str>, name: &str) -> Result<VrfIndex, AnswerError> {
+    let mut all = (0..).zip(names).filter(|(_, known)| !known.is_empty());
+    let found = all.find(|(_, known)| *known == name).map(|(vrf, _)| vrf);
+    found.ok_or_else(|| AnswerError::UnknownVrf(name.to_owned()))
+}
+
 /// The forwarding tables of a router; see the module.
 pub struct ForwardingTables {
     state: Mutex<State>,
@@ -108,10 +115,7 @@ impl Deref for TablesRead<'_> {
 impl State {
     /// The table that a name stands for.
     fn vrf(&self, name: Option<&str>) -> Result<VrfIndex, AnswerError> {
-        let Some(name) = name else { return Ok(0) };
-        let mut all = (0..).zip(&self.vrfs).filter(|(_, known)| !known.is_empty());
-        let found = all.find(|(_, known)| *known == name).map(|(vrf, _)| vrf);
-        found.ok_or_else(|| AnswerError::UnknownVrf(name.to_owned()))
+        name.map_or(Ok(0), |name| vrf_named(self.vrfs.iter().map(String::as_str), name))
     }
 
     fn name_of(&self, vrf: VrfIndex) -> String {

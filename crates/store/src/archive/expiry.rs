@@ -9,7 +9,7 @@ use std::path::Path;
 
 use thalweg_text::calendar::{HOUR_NS, SECOND_NS};
 
-use super::{Within, days, hour_of, part_of, span_of};
+use super::{HOURS_A_DAY, Within, days, hour_of, part_of, span_of};
 use crate::error::StoreError;
 use crate::upkeep::Upkeep;
 
@@ -20,7 +20,7 @@ pub(crate) fn old_days(
 ) -> Result<BTreeMap<String, Vec<String>>, StoreError> {
     let mut old: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for day in days(within.store.as_ref(), within.goes_on)? {
-        if span_of(&day, 24).is_some_and(|(from_ns, _)| from_ns < before_ns) {
+        if span_of(&day, HOURS_A_DAY).is_some_and(|(from_ns, _)| from_ns < before_ns) {
             old.entry(part_of(&day).to_owned()).or_default().push(day);
         }
     }

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use thalweg_text::calendar::SECOND_NS;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::commit::{Base, Next, Place};
+use super::commit::{Base, Next, Place, writer_of};
 use super::metadata::Metadata;
 use super::{AVRO, FOLDER, HINT, document, version_of};
 use crate::archive::{self, Within};
@@ -174,7 +174,7 @@ impl ArchivedTable {
             for (path, key, hour) in place.list("")? {
                 if is_meant(archive::part_of(&key)) {
                     let days = found.entry(archive::part_of(&key).to_owned()).or_default();
-                    days.entry(hour / 24).or_default().insert(path, hour as i64);
+                    days.entry(hour / archive::HOURS_A_DAY).or_default().insert(path, hour as i64);
                 }
             }
             return Ok(found);
@@ -214,11 +214,6 @@ impl ArchivedTable {
         }
         Ok(())
     }
-}
-
-/// The name of a writer in those of manifests.
-fn writer_of(part: &str) -> String {
-    if part.is_empty() { format!("{}1", dataset::PART) } else { part.to_owned() }
 }
 
 fn is_taken(error: &StoreError) -> bool {
@@ -318,12 +313,7 @@ impl<'a> Bucket<'a> {
     fn remove_unused(&self, before_ns: u64) -> Result<(), StoreError> {
         let base = self.base()?;
         let Some(table) = base.table else { return Ok(()) };
-        let mut used: HashSet<String> = [document(base.version)].into();
-        for list in table.lists() {
-            used.insert(name_of(Path::new(list)).to_owned());
-            let manifests = self.manifests(list)?;
-            used.extend(manifests.iter().map(|manifest| name_of(Path::new(&manifest.path)).to_owned()));
-        }
+        let used = self.used(&table, base.version)?;
         let old = self.store().written_before(METADATA_FOLDER, before_ns, self.within.goes_on);
         for (key, _) in old.map_err(self.failed("list", METADATA_FOLDER))? {
             let name = name_of(Path::new(&key));

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
 
-use super::AVRO;
 use super::avro::Fault;
 use super::manifest::{self, DataFile, Entry, Manifest, Status};
 use super::metadata::{Ids, Metadata, Snapshot};
+use super::{AVRO, document};
 use crate::dataset::{self, View, name_of};
 use crate::error::StoreError;
 
@@ -41,6 +41,17 @@ pub(super) trait Place {
     fn entries(&self, manifest: &Manifest) -> Result<Vec<Entry>, StoreError> {
         let bytes = self.read(&manifest.path)?;
         taken(&manifest.path, manifest::read_entries(&bytes, manifest.sequence))
+    }
+
+    /// The names of the files that the snapshots of a table need, and of its document.
+    fn used(&self, table: &Metadata, version: u64) -> Result<HashSet<String>, StoreError> {
+        let name = |path: &str| name_of(Path::new(path)).to_owned();
+        let mut used: HashSet<String> = [document(version)].into();
+        for list in table.lists() {
+            used.insert(name(list));
+            used.extend(self.manifests(list)?.iter().map(|manifest| name(&manifest.path)));
+        }
+        Ok(used)
     }
 }
 
@@ -225,6 +236,11 @@ fn list_header(commit: i64, parent: Option<i64>) -> [(&'static str, String); 4] 
         ("sequence-number", commit.to_string()),
         ("format-version", "2".to_owned()),
     ]
+}
+
+/// The name of a writer in those of manifests, by that of its folder: empty for the dataset's own.
+pub(super) fn writer_of(part: &str) -> String {
+    if part.is_empty() { format!("{}1", dataset::PART) } else { part.to_owned() }
 }
 
 /// The hour or day of a manifest, if it is of this writer.
