@@ -24,7 +24,9 @@
 //!
 //! - **Leases.** A flow is installed for some ticks ([`Offload::set_lease`]) of a clock that the router advances
 //!   ([`Offload::advance`]). When they are over, the flow's next packet goes to the router: it keeps NAT sessions
-//!   alive and reveals whatever has changed. If the router does not run, neither does its program.
+//!   alive and reveals whatever has changed. If the router does not run, neither does its program. Leases of many
+//!   flows end together, [`ENDINGS`] times per lease: a packet that comes up alone wakes the router, and that costs
+//!   more than ten that come together.
 //! - **Generations.** [`Offload::invalidate`] ends all leases at once. [`Offload::install`] is told the generation
 //!   of the decision, so a decision made before is never used.
 //! - **Bounded.** The table is a least-recently-used hash of fixed size in the kernel.
@@ -58,6 +60,8 @@ const STATE_BYTES: u32 = 16;
 /// `counts`: packets, bytes.
 const COUNT_BYTES: u32 = 16;
 const NOTE_BYTES: u32 = 8;
+/// Points in time per lease at which leases end.
+const ENDINGS: u32 = 6;
 
 /// The sizes of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,15 +182,15 @@ impl Offload {
         if generation != present {
             return Ok(());
         }
-        let value = action.value(generation, epoch.saturating_add(self.lease_epochs.load(Ordering::Relaxed)));
+        let value = action.value(generation, last_epoch(epoch, self.lease_epochs.load(Ordering::Relaxed)));
         match key {
             FlowKey::V4(bytes) => self.flows_v4.update(bytes, &value),
             FlowKey::V6(bytes) => self.flows_v6.update(bytes, &value[..VALUE_V6_BYTES as usize]),
         }
     }
 
-    /// Sets the lease of flows installed from now on, in ticks of the clock; at first it is zero, which is valid
-    /// for the present tick only. Installed flows keep their leases.
+    /// Sets the longest lease of flows installed from now on, in ticks of the clock; at first it is zero, which is
+    /// valid for the present tick only. Installed flows keep their leases.
     pub fn set_lease(&self, epochs: u32) {
         self.lease_epochs.store(epochs, Ordering::Relaxed);
     }
@@ -236,6 +240,12 @@ impl Offload {
     fn publish(&self, state: &State) -> io::Result<()> {
         self.state.update(&0_u32.to_ne_bytes(), &state.bytes())
     }
+}
+
+/// The last tick of a lease that begins now.
+fn last_epoch(now: u32, lease: u32) -> u32 {
+    let end = now.saturating_add(lease);
+    end - end % (lease / ENDINGS).max(1)
 }
 
 #[cfg(test)]

@@ -90,7 +90,9 @@ impl FlowKey {
             Self::V4(bytes) => mix(bytes),
             Self::V6(bytes) => mix(bytes),
         };
-        mixed ^ mixed >> 15
+        // So far low bits depend on low bits alone.
+        let mixed = (mixed ^ mixed >> 16).wrapping_mul(0xc2b2_ae35);
+        mixed ^ mixed >> 13
     }
 }
 

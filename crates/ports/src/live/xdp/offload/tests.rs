@@ -467,3 +467,14 @@ fn what_changes_an_ipv6_packet_is_no_action() {
         assert_eq!(end == End::Redirected { interface: 5 }, is_forwarded, "{bytes}");
     }
 }
+
+#[test]
+fn leases_end_together_and_not_late() {
+    for now in 1000..1300 {
+        let end = last_epoch(now, 300);
+        assert!((now + 250..=now + 300).contains(&end), "{now}: {end}");
+        assert_eq!(end % 50, 0);
+        assert_eq!(last_epoch(now, 0), now);
+        assert_eq!(last_epoch(now, 7), now + 7);
+    }
+}
