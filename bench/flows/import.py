@@ -5,7 +5,8 @@
                           [--from capture udp] [--protocol netflow9 ipfix netflow5]
 
 Several programs after `--thalweg` are compared in the same rounds. Every program gets the same datagrams, from a
-capture or by UDP on loopback; nfcapd is asked by UDP alone. The sender waits while much is unread, so nothing is lost,
+capture or by UDP on loopback; nfcapd is asked by UDP alone, with its usual files and with those it compresses by LZ4
+(-y) and bzip2 (-j): ours are compressed. The sender waits while much is unread, so nothing is lost,
 and a program that stored fewer records than were sent ends the run. A time is user and system time of the whole
 process, from its start to the end of its last file.
 
@@ -40,6 +41,8 @@ TEMPLATED = struct.Struct(">IIIIIIIIIHHBBBIIBBB")
 NETFLOW5 = struct.Struct(">IIIHHIIIIHHBBBBHHBBH")
 # Bytes unread, of a buffer of four megabytes.
 UNREAD_MAX = 1_000_000
+# The last is what the others are compared with.
+RIVALS = ["nfcapd -j", "nfcapd -y", "nfcapd"]
 
 
 def flows(count, uptime_ms):
@@ -177,8 +180,8 @@ def once(program, way, capture, all_datagrams, records, folder):
     shutil.rmtree(data, ignore_errors=True)
     data.mkdir()
     port = free_port() if way == "udp" else None
-    if program == "nfcapd":
-        command = ["nfcapd", "-b", "127.0.0.1", "-p", str(port), "-t", "3600", "-B", "4000000", "-w", str(data)]
+    if program.startswith("nfcapd"):
+        command = [*program.split(), "-b", "127.0.0.1", "-p", str(port), "-t", "3600", "-B", "4000000", "-w", str(data)]
         pattern = r"Flows: (\d+)"
     else:
         source = str(capture) if port is None else f"udp://127.0.0.1:{port}"
@@ -208,7 +211,7 @@ def main():
             capture = Path(folder) / "capture.pcap"
             write_capture(capture, all_datagrams)
             for way in arguments.ways:
-                others = ["nfcapd"] if way == "udp" and shutil.which("nfcapd") else []
+                others = RIVALS if way == "udp" and shutil.which("nfcapd") else []
                 compare(arguments, protocol, way, capture, all_datagrams, folder, arguments.thalweg + others)
 
 

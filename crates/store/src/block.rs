@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use bytes::Bytes;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
-use thalweg_base::IpPrefix;
+use thalweg_base::{IpPrefix, prefetch_all};
 use thalweg_flow::FlowRecord;
 use thalweg_flow::fields::{Access, Field, Parts, unknown_record};
 
@@ -468,6 +468,8 @@ impl Builder {
             if turn.is_empty() {
                 return builders;
             }
+            // Sorted by time, records are anywhere in memory: waits for them overlap.
+            turn.iter().for_each(|record| prefetch_all(*record));
             let parts = Parts::of_all(turn.iter().copied());
             for builder in &mut builders {
                 match parts.may_have(builder.id) {
