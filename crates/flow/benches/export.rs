@@ -1,4 +1,4 @@
-//! The cost of encoding a record.
+//! The cost of encoding a record, and of reading it back (`import`).
 //!
 //!     cargo bench -p thalweg-flow --bench export --profile quick
 //!
@@ -9,7 +9,9 @@ use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use std::net::IpAddr;
 use thalweg_flow::export::{ExportOptions, Exporter, Transport, Version};
+use thalweg_flow::import::Importer;
 use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord};
+use thalweg_wire::netflow::decode::Source;
 
 const BATCH: u32 = 256;
 const NOW_NS: u64 = 1_700_000_000_000_000_000;
@@ -89,6 +91,36 @@ fn netflow9(bencher: Bencher, what: &str) {
 #[divan::bench]
 fn netflow5(bencher: Bencher) {
     encode(bencher, Version::NetFlow5, ipv4);
+}
+
+/// By datagrams of NetFlow 9, templates included.
+#[divan::bench(args = ["ipv4", "ipv6", "mixed", "route", "biflow"])]
+fn import(bencher: Bencher, what: &str) {
+    let records: Vec<FlowRecord> = (0..BATCH).map(maker(what)).collect();
+    let options = ExportOptions::new(Version::NetFlow9, Transport::Datagram);
+    let mut exporter = Exporter::new(&options).expect("these options go together");
+    exporter.handle_connected(NOW_NS);
+    exporter.handle_records(&records, NOW_NS);
+    let mut messages = Vec::new();
+    let mut message = Vec::new();
+    while exporter.poll_message(&mut message).is_some() {
+        messages.push(message.clone());
+    }
+    let mut importer = Importer::default();
+    let mut flows = Vec::new();
+    let mut read = || {
+        flows.clear();
+        for message in &messages {
+            let source = Source { exporter: 1, is_stream: false };
+            let report = importer.handle_message(source, message, NOW_NS, &mut flows);
+            black_box(report.expect("messages of our own are whole"));
+        }
+        flows.len()
+    };
+    // The last records stay in an unfinished message.
+    let count = read();
+    assert!(count > BATCH as usize / 2);
+    bencher.counter(ItemsCount::new(count)).bench_local(read);
 }
 
 fn maker(what: &str) -> fn(u32) -> FlowRecord {
