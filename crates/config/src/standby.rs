@@ -46,8 +46,6 @@ pub(crate) struct Others {
     pub(crate) has_state: bool,
     pub(crate) has_blocks: bool,
     pub(crate) mixes_states: bool,
-    /// NAT is in other tables than the main one.
-    pub(crate) has_vrfs_of_nat: bool,
 }
 
 pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>, others: &Others) -> Option<StandbyConfig> {
@@ -67,11 +65,6 @@ pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>, others: &Others)
             others.mixes_states,
             "copies of the firewall's states do not say of which VRF they are",
             "[vrfs], [firewall] or [standby]: two of them",
-        ),
-        (
-            others.has_vrfs_of_nat,
-            "copies of NAT's sessions do not say of which VRF they are",
-            "[nat] with ports of the VRF `main`, or no [standby]",
         ),
     ];
     for (_, message, expected) in needs.into_iter().filter(|(lacks, ..)| *lacks) {

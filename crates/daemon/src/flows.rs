@@ -448,13 +448,13 @@ impl Known {
         let destination = record.translation.map_or(record.key.dst, |after| after.dst);
         if let Some(vrfs) = &self.vrfs {
             let of = |name: Name| vrfs.get(&name).copied().map(u32::from);
-            record.details.ingress_vrf = of(record.ingress_name.name);
+            // The meter knows it, unless a reload has brought the first VRF meanwhile.
+            let ingress = record.details.ingress_vrf.or_else(|| of(record.ingress_name.name));
+            record.details.ingress_vrf = ingress;
             record.details.egress_vrf = of(record.egress_name.name);
         }
-        let vrf = match &self.vrfs {
-            None => Some(0),
-            Some(vrfs) => vrfs.get(&record.ingress_name.name).copied(),
-        };
+        let of_arrival = record.details.ingress_vrf.and_then(|vrf| VrfIndex::try_from(vrf).ok());
+        let vrf = of_arrival.or(self.vrfs.is_none().then_some(0));
         let toward = self.about(vrf, destination);
         record.next_hop = toward.next_hop;
         record.bgp_next_hop = toward.bgp.map(|bgp| bgp.next_hop);
@@ -546,6 +546,8 @@ mod tests {
         let mut known = Known::new(tables, Arc::default(), ports);
         let mut completed = |ingress: &str, egress: &str, destination: [u8; 4]| {
             let mut record = unknown_record();
+            // As the meter of such a router tells without the port of arrival.
+            record.details.ingress_vrf = ingress.is_empty().then_some(1);
             record.key.dst = destination.into();
             (record.ingress_name.name, record.egress_name.name) = (Name::of(ingress), Name::of(egress));
             known.complete(&mut record);
@@ -557,9 +559,10 @@ mod tests {
         assert_eq!(completed("lan", "wan", [198, 51, 100, 1]), (Some(1), Some(0), hop(9)), "leaked");
         assert_eq!(
             completed("", "", [203, 0, 113, 1]),
-            (None, None, None),
+            (Some(1), None, hop(6)),
             "a key without the port of arrival"
         );
+        assert_eq!(completed("gone", "lan", [203, 0, 113, 1]), (None, Some(1), None));
     }
 
     /// The loopback interface is there everywhere, and is number 1.

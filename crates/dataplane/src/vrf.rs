@@ -44,6 +44,11 @@ impl VrfTables {
         Self { of_ports: of_ports.into(), v4: v4.into(), v6: v6.into() }
     }
 
+    /// The tables of ports by number; others have the main one.
+    pub fn of_ports(&self) -> &[u16] {
+        &self.of_ports
+    }
+
     /// The table of a port.
     #[inline(always)]
     pub fn of_port(&self, port: u16) -> u16 {

@@ -507,6 +507,7 @@ impl Shard {
         let mut record = FlowRecord::new(flow_key, counters, reason);
         record.reverse = reverse.map(|reverse| reverse.counters(half, is_tcp));
         record.application = key.application();
+        record.details.ingress_vrf = key.vrf();
         record.sampling_interval = self.sampling_interval;
         if let Some(fate) = fate {
             fate.write_to(&mut record);

@@ -20,6 +20,7 @@ use thalweg_wire::{MacAddr, application};
 use crate::record::{Counters, Direction, EndReason, Event, FlowKey, FlowRecord, SAMPLING_UNKNOWN};
 pub use parts::Parts;
 pub use table::Field;
+pub(crate) use table::NO_NUMBER;
 
 /// An unknown eight-bit value.
 pub const NO_SMALL: u32 = 1 << 8;

@@ -5,11 +5,12 @@
 //! ```text
 //! IPv4  src:32 dst:32 | src_port:16 dst_port:16 protocol:8 traffic_class:8 ingress:16 | tags
 //! IPv6  src:128 | dst:128 | the same two words
-//! tags  application:8 looks:4 name_looks:3 waits:1 named:1 0:10 has_label:1 label:20 vlan:16
+//! tags  application:8 looks:4 name_looks:3 waits:1 named:1 0:3 vrf:7 has_label:1 label:20 vlan:16
 //! ```
 //!
 //! The application and the number of packets that were searched for it ([`LOOKS_MAX`]) are not part of the
-//! key, nor is what was searched for its names ([`Key::note_names`]); they use spare bits. In a meter of biflows the lower endpoint comes first, and the owner of the key
+//! key, nor is what was searched for its names ([`Key::note_names`]); they use spare bits. The VRF, plus one, is 0 unless
+//! there are several ([`PortVrfs`]). In a meter of biflows the lower endpoint comes first, and the owner of the key
 //! remembers whether the endpoints were exchanged.
 
 use crate::meter::options::{Bytes, KeyFields, MeterOptions};
@@ -27,6 +28,8 @@ const PROTOCOL: u32 = 24;
 const TRAFFIC_CLASS: u32 = 16;
 const LABEL: u32 = 16;
 const HAS_LABEL: u64 = 1 << 36;
+const VRF: u32 = 37;
+const VRF_MASK: u64 = 0x7f << VRF;
 const APPLICATION: u32 = 56;
 const LOOKS: u32 = 52;
 const LOOKS_MASK: u64 = 0xf << LOOKS;
@@ -70,6 +73,19 @@ pub(crate) struct Key<const WORDS: usize>(pub(crate) [u64; WORDS]);
 
 pub(crate) type Key4 = Key<3>;
 pub(crate) type Key6 = Key<6>;
+
+/// The VRF of each port by number, in a router that has several; other ports have the first. Empty if there is one.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PortVrfs<'a>(pub &'a [u16]);
+
+impl PortVrfs<'_> {
+    /// The VRF in which a packet arrived, if there are several.
+    #[inline(always)]
+    pub(crate) fn of(self, packet: &Packet) -> Option<u16> {
+        let of_port = || self.0.get(usize::from(packet.port_in)).copied().unwrap_or(0);
+        (!self.0.is_empty()).then(of_port)
+    }
+}
 
 /// The facts that are counted for a packet: one cache line, because the meter keeps several blocks of them in
 /// flight.
@@ -124,6 +140,15 @@ impl Facts {
     #[inline(always)]
     pub(crate) fn key6(&self) -> Key6 {
         Key(self.words)
+    }
+
+    /// Puts the VRF of arrival into the key.
+    #[inline(always)]
+    pub(crate) fn set_vrf(&mut self, vrf: Option<u16>) {
+        if let Some(vrf) = vrf {
+            let tags = if self.ipv6 { 5 } else { 2 };
+            self.words[tags] |= (u64::from(vrf) + 1) << VRF & VRF_MASK;
+        }
     }
 }
 
@@ -468,6 +493,11 @@ impl<const WORDS: usize> Key<WORDS> {
             let dst = fold(self.0[2] ^ c, self.0[WORDS - 3] ^ d);
             fold(src ^ ports ^ e, dst.rotate_left(29) ^ tags ^ f)
         }
+    }
+
+    /// The VRF of arrival, if there are several.
+    pub(crate) fn vrf(&self) -> Option<u32> {
+        (((self.0[Self::TAGS] & VRF_MASK) >> VRF) as u32).checked_sub(1)
     }
 
     pub(crate) fn application(&self) -> u8 {

@@ -39,6 +39,7 @@ pub mod testing;
 mod watch;
 mod wheel;
 
+pub use key::PortVrfs;
 pub use meter::options::{Bytes, KeyFields, MeterError, MeterOptions, NameOptions};
 pub use meter::totals::{Amount, MeterTotals, NameCounts};
 pub use meter::{Meter, RecordSink};

@@ -28,7 +28,7 @@ pub(crate) mod options;
 pub(crate) mod totals;
 
 use crate::cache::{NO_SLOT, Shard};
-use crate::key::{Facts, KeyRules, Outcome, fold, secret};
+use crate::key::{Facts, KeyRules, Outcome, PortVrfs, fold, secret};
 use crate::names::Payload;
 use crate::names::resolved::{self, Known, Relation, Resolved, address_hash};
 use crate::parse::addresses_of;
@@ -126,13 +126,18 @@ impl<E: Exclusion> Meter<E> {
     /// Gives later fragments the ports of their first fragment and labels them. Needs chunks in sequence
     /// (scope `Ordered`); does nothing for a chunk without fragments.
     pub fn resolve_fragments(&self, chunk: &mut Chunk) {
-        self.resolve_fragments_and(chunk, |packet, frame| self.label(packet, frame));
+        self.resolve_fragments_in(PortVrfs::default(), chunk, |packet, frame| self.label(packet, frame));
     }
 
-    /// [`Self::resolve_fragments`] with the caller's labeling: `label` is called for every later fragment,
-    /// whether its ports are known or not.
-    pub fn resolve_fragments_and(&self, chunk: &mut Chunk, label: impl FnMut(&mut Packet, &[u8])) {
-        self.fragments.enter().resolve(chunk, label);
+    /// [`Self::resolve_fragments`] in a router that may have VRFs, with the caller's labeling: `label` is called for
+    /// every later fragment, whether its ports are known or not.
+    pub fn resolve_fragments_in(
+        &self,
+        vrfs: PortVrfs<'_>,
+        chunk: &mut Chunk,
+        label: impl FnMut(&mut Packet, &[u8]),
+    ) {
+        self.fragments.enter().resolve(vrfs, chunk, label);
     }
 
     /// Learns what DNS responses call addresses. Needs chunks in sequence (scope `Ordered`), before [`Self::observe`];
@@ -187,12 +192,25 @@ impl<E: Exclusion> Meter<E> {
         group_count: usize,
         out: &mut RecordSink<'_>,
     ) {
+        self.observe_in(PortVrfs::default(), chunk, groups, group_count, out);
+    }
+
+    /// [`Self::observe`] in a router that may have VRFs: the same packets in two of them are two flows.
+    pub fn observe_in(
+        &self,
+        vrfs: PortVrfs<'_>,
+        chunk: &mut Chunk,
+        groups: Range<usize>,
+        group_count: usize,
+        out: &mut RecordSink<'_>,
+    ) {
         let first = self.group_start(groups.start, group_count);
         let end = self.group_start(groups.end, group_count).max(first);
         let mut walk = Walk {
             first,
             shards: self.shards[first..end].iter().map(Exclusive::enter).collect(),
             rules: &self.rules,
+            vrfs,
             shard_count: self.shards.len(),
             origins: &[],
             with_fates: self.with_fates,
@@ -353,6 +371,7 @@ struct Walk<'a, G> {
     first: usize,
     shards: Vec<G>,
     rules: &'a KeyRules,
+    vrfs: PortVrfs<'a>,
     shard_count: usize,
     /// Packets before NAT, by place; empty if none were kept.
     origins: &'a [Translated],
@@ -410,6 +429,7 @@ impl<G: DerefMut<Target = Shard>> Walk<'_, G> {
         match self.rules.read(packet, frame, self.origins.get(i).map(|nat| &nat.origin), &mut ahead.facts) {
             Ok(()) => {
                 (ahead.shard, ahead.place, ahead.segments) = (at as u16, i as u16, segments);
+                ahead.facts.set_vrf(self.vrfs.of(packet));
                 ahead.hash = owner.hash(&ahead.facts);
                 owner.prefetch_bucket(ahead.hash);
                 true

@@ -462,6 +462,8 @@ impl FlowRecord {
             application: self.application,
             egress: NO_INTERFACE,
             sampling_interval: self.sampling_interval,
+            // Ways of two VRFs are no biflow.
+            details: Details { ingress_vrf: self.details.ingress_vrf, ..Details::default() },
             ..Self::new(self.key.reversed(), counters, self.end_reason)
         });
         std::iter::once(forward).chain(backward)

@@ -13,6 +13,7 @@
 //! The link's address may come after the router, as addresses of other interfaces do at boot. Until then the other
 //! router is not heard, and a socket is tried every second.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::UdpSocket;
@@ -25,13 +26,15 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use ring::hmac;
-use thalweg_config::{RouterConfig, StandbyConfig};
+use thalweg_config::{RouterConfig, StandbyConfig, VrfIndex};
 use thalweg_dataplane::nat::NatConfig;
 use thalweg_dataplane::standby::{Sameness, Shards, Standby, StandbyRun, StandbyView, Tables};
 use thalweg_node::plan::RouterPlan;
 use thalweg_ports::live::LiveClock;
 use thalweg_wire::standby::{DATAGRAM_BYTES_MAX, TAG_BYTES};
 
+/// The number of the main table.
+const MAIN: VrfIndex = 0;
 /// Between two turns of the protocol.
 const TURN: Duration = Duration::from_millis(10);
 /// Between two looks at what `show` is told.
@@ -85,7 +88,13 @@ impl Secret {
         let nat = config.nat.as_ref().map(|nat| NatConfig { untranslated: Vec::new(), ..nat.clone() });
         let firewall = config.firewall.as_ref().map(|firewall| &firewall.firewall);
         let placement = format!("placement {nat:?} {}", firewall.is_some());
-        Sameness { placement: self.number(&placement), rules: self.number(&format!("rules {firewall:?}")) }
+        let numbers = nat.iter().flat_map(|nat| nat.vrfs.iter().copied()).filter(|vrf| *vrf != MAIN);
+        let vrfs: BTreeSet<_> = numbers.map(|vrf| (vrf, config.routing.vrf_name(vrf))).collect();
+        Sameness {
+            placement: self.number(&placement),
+            rules: self.number(&format!("rules {firewall:?}")),
+            vrfs: if vrfs.is_empty() { 0 } else { self.number(&format!("vrfs {vrfs:?}")).max(1) },
+        }
     }
 }
 

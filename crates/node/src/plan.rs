@@ -398,7 +398,7 @@ impl RouterPlan {
         }
         if let Some(flows) = &self.flows {
             if chunk.has_fragments {
-                flows.label_fragments(chunk, self.shards);
+                flows.label_fragments(chunk, self.shards, self.port_vrfs());
             }
             flows.meter.learn_names(chunk);
         }
@@ -730,7 +730,9 @@ impl Plan for RouterPlan {
                     firewall.stage.run_groups_and_name(rules, job, groups, self.groups, counts, &mut name);
                 }
             }
-            (Stage::Flows, _, Some(flows)) => flows.observe(job, groups, self.groups, &mut scratch.records),
+            (Stage::Flows, _, Some(flows)) => {
+                flows.observe(job, (groups, self.groups), self.port_vrfs(), &mut scratch.records);
+            }
             (other, ..) => unreachable!("{other:?} is not a stage with shards"),
         }
     }

@@ -3,16 +3,18 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 
 use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, XorShift64Star};
 use thalweg_config::{ConfigSource, Places, RouterConfig};
 use thalweg_exec::{ModelKind, ModelOptions, Sink, Source};
+use thalweg_flow::{FlowRecord, KeyFields, MeterOptions};
 use thalweg_node::Routes;
 use thalweg_node::live_tables::LiveTables;
 use thalweg_node::plan::RouterPlan;
 use thalweg_wire::testing;
 
-use crate::same_answer::{Shape, check, run_shape};
+use crate::same_answer::{Records, Shape, check, run_shape};
 
 const VRFS: [&str; 2] = ["red", "blue"];
 
@@ -278,10 +280,9 @@ fn two_are_one(with: With, workers: &[usize]) {
     assert!(fates(&plan, &arrivals, &serial) == fates(&replay, &arrivals, &serial));
 }
 
-/// Red and blue reach the outside of the main table by leaks, under its one public address. Answers find their VRF, and a
-/// forward leads to red, from blue too.
-#[test]
-fn tenants_share_an_outside_port_of_another_vrf() {
+/// Red and blue, whose hosts have the same addresses, reach the outside of the main table by leaks, under its one public
+/// address. Port 53 of that leads to red.
+fn shared(nat: &str) -> RouterConfig {
     let port = |name: &str, n: u8, address: &str, more: &str| {
         format!("[ports.{name}]\nmac = \"02:00:00:00:00:0{n}\"\naddresses = [\"{address}\"]\n{more}\n")
     };
@@ -295,14 +296,20 @@ fn tenants_share_an_outside_port_of_another_vrf() {
     };
     let text = format!(
         "{}[[routes]]\nprefix = \"0.0.0.0/0\"\nvia = \"203.0.113.1\"\n{}{}\
-         [nat]\noutside = \"wan\"\ninside = [\"red\", \"blue\"]\n\
+         [nat]\noutside = \"wan\"\ninside = [\"red\", \"blue\"]\n{nat}\
          [[nat.forwards]]\nprotocol = \"udp\"\nport = 53\nto = \"10.0.0.7:5353\"\nvrf = \"red\"\n",
         port("wan", 1, "203.0.113.2/24", "default_mac = \"02:00:00:00:01:01\""),
         tenant("red", 2),
         tenant("blue", 3),
     );
     let config = RouterConfig::from_text("shared.toml", &text, Path::new(""));
-    let config = config.unwrap_or_else(|errors| panic!("{errors}"));
+    config.unwrap_or_else(|errors| panic!("{errors}"))
+}
+
+/// Answers find their VRF, and a forward leads to red, from blue too.
+#[test]
+fn tenants_share_an_outside_port_of_another_vrf() {
+    let config = shared("");
     let (wan, red, blue) = (0, 1, 2);
     let at = |host: &str, port: u16| SocketAddr::new(host.parse().unwrap(), port);
     let (host, server) = (at("10.0.0.7", 4000), at("198.51.100.9", 80));
@@ -340,6 +347,52 @@ fn tenants_share_an_outside_port_of_another_vrf() {
         assert_eq!((out, ends(&packet, 16)), (red, at("10.0.0.7", 5353)), "{kind}");
         let (out, packet) = pass(red, testing::udp(at("10.0.0.7", 5353), ends(&packet, 12), b"!")).unwrap();
         assert_eq!((out, ends(&packet, 16)), (blue, host), "{kind}");
+    }
+}
+
+/// Both tenants send the same packets: each has its flows, whatever the key, and nothing is counted twice or not at all.
+/// Fragments too, of datagrams with one identifier.
+#[test]
+fn the_same_packets_of_two_tenants_are_two_flows() {
+    let config = shared("");
+    let at = |host: &str, port: u16| SocketAddr::new(host.parse().unwrap(), port);
+    let (host, server) = (at("10.0.0.7", 4000), at("198.51.100.9", 80));
+    let first = testing::with_ipv4_field(testing::udp(host, server, &[7; 24]), 6, &[0x20, 0]);
+    let rest = testing::with_ipv4_field(testing::ip(host.ip(), server.ip(), 17, &[7; 8]), 6, &[0, 4]);
+    let packet = testing::udp(host, server, b"?");
+    // Red's datagram is whole; of blue's only the rest comes.
+    let arrivals: Vec<Arrival> =
+        [(1, &packet), (2, &packet), (2, &packet), (1, &first), (2, &rest), (1, &rest)]
+            .into_iter()
+            .cycle()
+            .take(60)
+            .map(|(port, packet)| (port, packet.clone()))
+            .collect();
+    let bytes = |of: &[&Vec<u8>]| of.iter().map(|packet| 10 * packet.len() as u64).sum::<u64>();
+    let every = KeyFields::default();
+    for (key, biflow) in [(every, false), (every, true), (KeyFields { ingress: false, ..every }, false)] {
+        let options = MeterOptions { key, biflow, ..MeterOptions::default() };
+        for (kind, workers) in ModelKind::ALL.into_iter().flat_map(|kind| [1, 3].map(|n| (kind, n))) {
+            let records = Arc::new(Records::default());
+            let plan = RouterPlan::from_config(&config, None).unwrap();
+            let plan = plan.with_flows(&options, 1, records.clone()).unwrap();
+            fates(&plan, &arrivals, &ModelOptions { ordered: true, ..ModelOptions::new(kind, workers) });
+            let flows = plan.flows().unwrap();
+            flows.flush();
+            let row = |record: &FlowRecord| {
+                let counters = &record.counters;
+                (record.details.ingress_vrf, record.key.src_port, counters.packets, counters.bytes)
+            };
+            let mut found: Vec<_> = records.sorted().iter().map(row).collect();
+            found.sort_unstable();
+            let expected = [
+                (Some(1), 4000, 30, bytes(&[&packet, &first, &rest])),
+                (Some(2), 0, 10, bytes(&[&rest])),
+                (Some(2), 4000, 20, bytes(&[&packet, &packet])),
+            ];
+            assert_eq!(found, expected, "{kind}, {workers} workers, {options:?}");
+            assert_eq!(flows.totals().seen.packets, arrivals.len() as u64);
+        }
     }
 }
 

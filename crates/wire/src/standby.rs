@@ -99,6 +99,8 @@ pub struct SessionEntry {
     pub state: u8,
     /// It may carry several TCP connections.
     pub is_several: bool,
+    /// The number of the inside host's VRF.
+    pub vrf: u8,
     pub inside: (IpAddr, u16),
     pub public: (u32, u16),
     /// Destination of its first packet, or zeros.
@@ -147,6 +149,8 @@ pub struct Hello {
     /// Digests of what must be the same on both routers, and of what should be.
     pub placement: u64,
     pub rules: u64,
+    /// Digest of the numbers and names of NAT's VRFs; 0 if all of NAT is in the main table. It is sent only if it is not.
+    pub vrfs: u64,
     /// The number of its last whole walk over its tables, and of that walk's messages.
     pub walk: u32,
     pub walk_messages: u32,
@@ -187,7 +191,9 @@ pub enum Message {
 /// The bytes of an entry in a list.
 pub fn entry_bytes(entry: &Entry) -> usize {
     match entry {
-        Entry::Session(session) => 16 + if session.inside.0.is_ipv6() { 16 } else { 4 },
+        Entry::Session(session) => {
+            16 + if session.inside.0.is_ipv6() { 16 } else { 4 } + usize::from(session.vrf != 0)
+        }
         Entry::State(state) => 11 + 2 * if state.is_ipv6 { 16 } else { 4 },
     }
 }
@@ -205,6 +211,8 @@ const WHOLE: u8 = 5;
 
 const SEVERAL: u8 = 0x80;
 const IPV6_INSIDE: u8 = 0x40;
+/// The number of a VRF follows. Sessions of the main table have none, as before there were others.
+const IN_VRF: u8 = 0x20;
 const IPV6: u8 = 1;
 const SECOND_ASKS: u8 = 2;
 const SECOND_BEGAN: u8 = 4;
@@ -220,6 +228,9 @@ impl Message {
                 }
                 for number in [hello.walk, hello.walk_messages, hello.behind] {
                     bytes.extend_from_slice(&number.to_be_bytes());
+                }
+                if hello.vrfs != 0 {
+                    bytes.extend_from_slice(&hello.vrfs.to_be_bytes());
                 }
             }
             Self::Changes { of, changes } => {
@@ -256,10 +267,19 @@ impl Message {
                 let [placement, rules] = [bytes.u64()?, bytes.u64()?];
                 let entries = [bytes.u64()?, bytes.u64()?];
                 let [walk, walk_messages, behind] = [bytes.u32()?, bytes.u32()?, bytes.u32()?];
+                let vrfs = if bytes.0.is_empty() { 0 } else { nonzero(bytes.u64()?)? };
                 bytes.is_at_end()?;
-                let hello =
-                    Hello { is_active, is_level, placement, rules, walk, walk_messages, behind, entries };
-                Ok(Self::Hello(hello))
+                Ok(Self::Hello(Hello {
+                    is_active,
+                    is_level,
+                    placement,
+                    rules,
+                    vrfs,
+                    walk,
+                    walk_messages,
+                    behind,
+                    entries,
+                }))
             }
             CHANGES => {
                 let of = ShardId::decode(bytes)?;
@@ -319,7 +339,9 @@ impl Entry {
         match self {
             Self::Session(session) => {
                 let (inside, port) = session.inside;
-                let marks = mark(session.is_several, SEVERAL) | mark(inside.is_ipv6(), IPV6_INSIDE);
+                let marks = mark(session.is_several, SEVERAL)
+                    | mark(inside.is_ipv6(), IPV6_INSIDE)
+                    | mark(session.vrf != 0, IN_VRF);
                 bytes.extend([session.protocol, session.state | marks]);
                 match inside {
                     IpAddr::V4(inside) => bytes.extend_from_slice(&inside.octets()),
@@ -330,6 +352,7 @@ impl Entry {
                     bytes.extend_from_slice(&address.to_be_bytes());
                     bytes.extend_from_slice(&port.to_be_bytes());
                 }
+                bytes.extend(Some(session.vrf).filter(|vrf| *vrf != 0));
             }
             Self::State(state) => {
                 let (from, to) = state.zones;
@@ -358,8 +381,10 @@ impl Entry {
             let inside = (inside, bytes.u16()?);
             let mut end = || Ok::<_, Malformed>((bytes.u32()?, bytes.u16()?));
             let (public, remote) = (end()?, end()?);
-            let (state, is_several) = (kind & !(SEVERAL | IPV6_INSIDE), kind & SEVERAL != 0);
-            return Ok(Self::Session(SessionEntry { protocol, state, is_several, inside, public, remote }));
+            let vrf = if kind & IN_VRF == 0 { 0 } else { nonzero(bytes.u8()?)? };
+            let (state, is_several) = (kind & !(SEVERAL | IPV6_INSIDE | IN_VRF), kind & SEVERAL != 0);
+            let session = SessionEntry { protocol, state, is_several, vrf, inside, public, remote };
+            return Ok(Self::Session(session));
         }
         let [marks, from, to] = bytes.take()?;
         if marks & !(IPV6 | SECOND_ASKS | SECOND_BEGAN) != 0 {
@@ -385,6 +410,11 @@ impl Entry {
             addresses,
         }))
     }
+}
+
+/// A number that would have been left out if it were 0.
+fn nonzero<N: Default + PartialEq>(number: N) -> Result<N, Malformed> {
+    if number == N::default() { Err(Malformed::Kind) } else { Ok(number) }
 }
 
 /// The bytes that were not read yet.
@@ -443,9 +473,10 @@ mod tests {
 
     fn entry(table: Table) -> impl Strategy<Value = Entry> {
         let end = || any::<(u32, u16)>();
-        let session = (any::<u8>(), 0..64u8, any::<bool>(), any::<(IpAddr, u16)>(), end(), end());
-        let session = session.prop_map(|(protocol, state, is_several, inside, public, remote)| {
-            Entry::Session(SessionEntry { protocol, state, is_several, inside, public, remote })
+        let kind = (any::<u8>(), 0..32u8, any::<bool>(), prop_oneof![Just(0), any::<u8>()]);
+        let session = (kind, any::<(IpAddr, u16)>(), end(), end());
+        let session = session.prop_map(|((protocol, state, is_several, vrf), inside, public, remote)| {
+            Entry::Session(SessionEntry { protocol, state, is_several, vrf, inside, public, remote })
         });
         let state = any::<(u8, u8, [bool; 3], (u8, u8), u16, [u16; 2], [u128; 2])>();
         let state = state.prop_map(|(protocol, phase, marks, zones, rule, ports, addresses)| {
@@ -479,13 +510,16 @@ mod tests {
     }
 
     fn message() -> impl Strategy<Value = Message> {
-        let hello = any::<(bool, bool, u64, u64, u32, u32, u32, [u64; 2])>().prop_map(|fields| {
+        let rest =
+            (any::<(bool, bool, u64, u64, u32, u32, u32, [u64; 2])>(), prop_oneof![Just(0), any::<u64>()]);
+        let hello = rest.prop_map(|(fields, vrfs)| {
             let (is_active, is_level, placement, rules, walk, walk_messages, behind, entries) = fields;
             Message::Hello(Hello {
                 is_active,
                 is_level,
                 placement,
                 rules,
+                vrfs,
                 walk,
                 walk_messages,
                 behind,
@@ -506,6 +540,32 @@ mod tests {
             vec(entry(part.of.table), 0..20).prop_map(move |entries| Message::Whole { part, entries })
         });
         prop_oneof![hello, changes, digests, want, whole]
+    }
+
+    /// A router without VRFs sends what it sent before there were any: others of earlier versions read it.
+    #[test]
+    fn vrfs_take_bytes_only_where_there_are_some() {
+        let encoded = |message: &Message| {
+            StandbyHeader { from: 1, to: 2, sequence: 3 }.encode(message).len() - HEADER_BYTES
+        };
+        let hello = |vrfs: u64| Message::Hello(Hello { vrfs, ..Hello::default() });
+        assert_eq!((encoded(&hello(0)), encoded(&hello(1))), (47, 55));
+        let session = |vrf: u8| {
+            let end = (0, 0);
+            let inside = (IpAddr::from([10, 0, 0, 7]), 1);
+            let entry = SessionEntry {
+                protocol: 6,
+                state: 1,
+                is_several: false,
+                vrf,
+                inside,
+                public: end,
+                remote: end,
+            };
+            let of = ShardId { table: Table::Sessions, shard: 0 };
+            Message::Changes { of, changes: vec![Change { is_end: false, entry: Entry::Session(entry) }] }
+        };
+        assert_eq!((encoded(&session(0)), encoded(&session(1))), (25, 26));
     }
 
     proptest! {

@@ -122,6 +122,11 @@ impl Layout {
         !self.vrfs.is_empty()
     }
 
+    /// Whether some port of NAT is in a VRF.
+    pub(crate) fn has_vrf(&self, vrf: u8) -> bool {
+        vrf == 0 || self.vrfs.contains(&vrf)
+    }
+
     /// The VRF of a port.
     #[inline(always)]
     pub(crate) fn vrf_of(&self, port: u16) -> u8 {

@@ -16,6 +16,7 @@ mod several;
 mod standby;
 mod subscribers;
 mod tayga;
+mod tenants;
 mod vrf;
 
 use super::testing::{self, INSIDE, OUTSIDE, SECOND_NS, checksums, chunk, label};

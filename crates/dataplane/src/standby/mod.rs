@@ -77,6 +77,7 @@ counters! {
         unused: "Datagrams about entries that this router, in its role, does not take.";
         changes_lost: "Changes that found no room in their shard's list.";
         refused: "Entries of the other router that found no room here.";
+        other_vrfs: "Times that the other router said it has other VRFs: nothing is copied.";
     }
 }
 
@@ -136,6 +137,9 @@ pub struct Sameness {
     pub placement: u64,
     /// Of the firewall's rules. If they differ, each copied state is judged again.
     pub rules: u64,
+    /// Of the numbers and names of NAT's VRFs, by which entries say where their hosts are: as `placement`. 0 if there are
+    /// none.
+    pub vrfs: u64,
 }
 
 thalweg_base::words! {
@@ -144,6 +148,7 @@ thalweg_base::words! {
     pub enum StandbyState {
         Alone => "alone",
         Different => "different",
+        OtherVrfs => "other-vrfs",
         Idle => "idle",
         Conflict => "conflict",
         Copying => "copying",
@@ -385,6 +390,7 @@ impl Standby {
         let secret = self.secret;
         if let (Message::Hello(hello), Some(other)) = (&message, &mut self.other) {
             other.hello = Some(*hello);
+            self.counters.other_vrfs += u64::from(hello.vrfs != self.same.vrfs);
             if self.is_receiving() {
                 self.receiver.note_walk(hello.walk, hello.walk_messages);
             }
@@ -429,6 +435,7 @@ impl Standby {
             is_level: self.receiver.has_caught_up,
             placement: self.same.placement,
             rules: self.same.rules,
+            vrfs: self.same.vrfs,
             walk,
             walk_messages,
             behind: self.receiver.behind(),
@@ -443,8 +450,9 @@ impl Standby {
 
     fn is_receiving(&self) -> bool {
         let hello = self.other.and_then(|other| other.hello);
-        hello
-            .is_some_and(|hello| hello.is_active && !self.is_active && hello.placement == self.same.placement)
+        let are_alike =
+            |hello: &Hello| (hello.placement, hello.vrfs) == (self.same.placement, self.same.vrfs);
+        hello.is_some_and(|hello| hello.is_active && !self.is_active && are_alike(&hello))
     }
 
     fn state(&self, now_ns: u64) -> StandbyState {
@@ -453,6 +461,7 @@ impl Standby {
             return StandbyState::Alone;
         };
         match (self.is_active, hello.is_active) {
+            _ if hello.vrfs != self.same.vrfs => StandbyState::OtherVrfs,
             _ if hello.placement != self.same.placement => StandbyState::Different,
             (false, false) => StandbyState::Idle,
             (true, true) => StandbyState::Conflict,
@@ -488,6 +497,9 @@ impl StandbyState {
         match self {
             Self::Alone => "the other router is not heard",
             Self::Different => "[nat] is not the same on both routers: nothing is copied",
+            Self::OtherVrfs => {
+                "the VRFs of [nat] do not have the same names in the same order on both routers: nothing is copied"
+            }
             Self::Idle => "neither of the routers is active",
             Self::Conflict => "both routers are active: nothing is copied",
             Self::Copying => "this router is active, the other does not have everything yet",
@@ -499,7 +511,7 @@ impl StandbyState {
 
     /// Whether somebody should look after it.
     pub fn is_problem(self) -> bool {
-        matches!(self, Self::Alone | Self::Different | Self::Conflict)
+        matches!(self, Self::Alone | Self::Different | Self::OtherVrfs | Self::Conflict)
     }
 
     fn is_sending(self) -> bool {

@@ -26,7 +26,8 @@ fn key_hash(entry: &Entry, secret: u64) -> u64 {
                 IpAddr::V4(inside) => u64::from(u32::from(inside)),
                 IpAddr::V6(inside) => fold(inside.into(), secret),
             };
-            mix64(inside ^ u64::from(port) << 32 ^ u64::from(session.protocol) << 48 ^ secret)
+            let kind = u64::from(session.protocol) << 48 | u64::from(session.vrf) << 56;
+            mix64(inside ^ u64::from(port) << 32 ^ kind ^ secret)
         }
         Entry::State(state) => {
             let [a, b] = state.addresses.map(|address| fold(address, secret));
@@ -65,7 +66,9 @@ fn fold(address: u128, secret: u64) -> u64 {
 /// Whether two entries of a table are versions of one.
 pub(super) fn is_same(a: &Entry, b: &Entry) -> bool {
     match (a, b) {
-        (Entry::Session(a), Entry::Session(b)) => (a.protocol, a.inside) == (b.protocol, b.inside),
+        (Entry::Session(a), Entry::Session(b)) => {
+            (a.protocol, a.vrf, a.inside) == (b.protocol, b.vrf, b.inside)
+        }
         (Entry::State(a), Entry::State(b)) => {
             (a.protocol, a.addresses, a.ports, a.is_ipv6, a.second_asks)
                 == (b.protocol, b.addresses, b.ports, b.is_ipv6, b.second_asks)

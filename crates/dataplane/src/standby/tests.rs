@@ -130,6 +130,7 @@ fn session(key: u64, state: u8) -> Entry {
         protocol: 6,
         state,
         is_several: false,
+        vrf: u8::from(key % 4 == 1),
         inside: (inside, 1000),
         public,
         remote: (1, 2),
@@ -443,7 +444,7 @@ fn both_active_or_other_configurations_copy_nothing() {
     let now_ns = pair.now_ns;
     assert_eq!(pair.routers[0].view(now_ns).state, StandbyState::Conflict);
     pair.routers[1].standby.set_active(false, now_ns);
-    let same = Sameness { placement: 1, rules: 0 };
+    let same = Sameness { placement: 1, ..Sameness::default() };
     pair.routers[1].with(now_ns, |standby, tables| standby.set_configuration(same, tables));
     pair.run(REST_NS);
     let now_ns = pair.now_ns;
@@ -454,6 +455,39 @@ fn both_active_or_other_configurations_copy_nothing() {
     let now_ns = pair.now_ns;
     assert!(!pair.routers[1].standby.holds(now_ns));
     pair.routers[0].with(now_ns, |standby, tables| standby.set_configuration(same, tables));
+    pair.rests(0);
+    assert_eq!(pair.routers[1].sessions.all().len(), 100);
+}
+
+/// The numbers of VRFs mean nothing to a router that has other ones. It says so, and counts.
+#[test]
+fn a_router_with_other_vrfs_gets_nothing() {
+    let mut pair = Pair::new(5);
+    fill(&pair.routers[0], 100);
+    for (place, vrfs) in [(0, 7), (1, 8)] {
+        let same = Sameness { vrfs, ..Sameness::default() };
+        pair.routers[place].with(0, |standby, tables| standby.set_configuration(same, tables));
+    }
+    pair.run(REST_NS);
+    let now_ns = pair.now_ns;
+    for router in &mut pair.routers {
+        let view = router.view(now_ns);
+        assert_eq!(view.state, StandbyState::OtherVrfs);
+        assert!(view.state.is_problem() && view.state.means().contains("VRFs"));
+        assert!(view.counters.other_vrfs > 3, "{:?}", view.counters);
+    }
+    assert!(pair.routers[1].sessions.all().is_empty());
+    // Even if the other router sends what it would not: it has learned of another configuration later.
+    let changes = vec![Change { is_end: false, entry: session(1, 5) }];
+    let line = &mut pair.routers[0].standby.line;
+    line.send(&Message::Changes { of: ShardId { table: Table::Sessions, shard: 0 }, changes });
+    pair.send(1);
+    pair.turn();
+    let view = pair.routers[1].view(now_ns);
+    assert!(view.counters.unused > 0 && pair.routers[1].sessions.all().is_empty());
+    // With the same ones all is well.
+    let same = Sameness { vrfs: 7, ..Sameness::default() };
+    pair.routers[1].with(now_ns, |standby, tables| standby.set_configuration(same, tables));
     pair.rests(0);
     assert_eq!(pair.routers[1].sessions.all().len(), 100);
 }

@@ -18,6 +18,7 @@
 //! | origin AS of source and destination | 8 | one is known |
 //! | next hop and BGP's, IPv4 | 8 | one is IPv4 |
 //! | next hop and BGP's, IPv6 | 32 | one is IPv6 |
+//! | VRF of arrival, and of departure | 4, 8 | one is known; the second, if it is |
 //! | addresses and ports behind NAT | 12 or 36 | translated; by family |
 //! | dropped bytes and packets, forwarding status | 17 or 9 | some were dropped |
 //! | sampler; in IPFIX also its definition: packets taken, packets skipped | 1; 9 | packets were sampled |
@@ -30,11 +31,11 @@
 //!
 //! IANA has no elements for most names. Those of ntop are used ([`NTOP_ENTERPRISE`]), since collectors know them; texts
 //! have a variable length. A record with names has wide counters, interfaces, a VLAN and AS numbers, known or not, so
-//! that the numbers of templates suffice.
+//! that the numbers of templates suffice; and so one with VRFs has interfaces, TCP flags and TTLs.
 
 use super::options::{Times, Version};
-use crate::fields::{Field, Kind};
-use crate::record::{Counters, FlowNames, FlowRecord, NO_AS, NO_INTERFACE};
+use crate::fields::{Field, Kind, NO_NUMBER};
+use crate::record::{Counters, Details, FlowNames, FlowRecord, NO_AS, NO_INTERFACE};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use thalweg_base::{DropReason, Name};
 use thalweg_wire::ip_protocol::{ICMP, ICMPV6};
@@ -74,9 +75,13 @@ impl Shape {
     const NAT6: u32 = 1 << 15;
     /// IPFIX only.
     const NAMES: u32 = 1 << 16;
+    const VRFS: u32 = 1 << 17;
+    /// Of shapes with VRFs.
+    const NO_EGRESS_VRF: u32 = 1 << 18;
     /// What every shape with names has, and what none has.
     const WITH_NAMES: u32 = Self::NAMES | Self::WIDE | Self::VLAN | Self::AS;
-    const NOT_WITH_NAMES: u32 = Self::NO_INGRESS | Self::NO_EGRESS | Self::NO_HEADERS | Self::ICMP;
+    const NOT_WITH_NAMES: u32 = Self::NOT_WITH_VRFS | Self::ICMP;
+    const NOT_WITH_VRFS: u32 = Self::NO_INGRESS | Self::NO_EGRESS | Self::NO_HEADERS;
     /// The bits that plain records may have: such records are encoded without further checks.
     const PLAIN: u32 = Self::IPV6 | Self::WIDE | Self::NO_INGRESS | Self::NO_EGRESS | Self::NO_HEADERS;
 
@@ -95,7 +100,8 @@ impl Shape {
     }
 
     /// Other shapes do not have both kinds of translation. With names, so do the numbers, and the bits that are always
-    /// the same tell of the translation.
+    /// the same tell of the translation. With VRFs, so do the numbers too, and the four bits that are 0 with names tell of
+    /// the translation, ICMP, names and the VRF of departure.
     #[inline(always)]
     pub(super) fn template_id(self) -> u16 {
         let mut bits = self.0;
@@ -103,6 +109,11 @@ impl Shape {
             let nat4 = if self.has(Self::NAT4) { Self::VLAN } else { 0 };
             let nat6 = if self.has(Self::NAT6) { Self::AS } else { 0 };
             bits = bits & !Self::WITH_NAMES | Self::NAT4 | Self::NAT6 | nat4 | nat6;
+        }
+        if self.has(Self::VRFS) {
+            let kind = if self.has(Self::NAMES) { 7 } else { 1 + (bits >> 10 & 1) + 2 * (bits >> 14) };
+            let kind = if self.has(Self::NO_EGRESS_VRF) { kind + 7 } else { kind };
+            bits = bits & 0x3ff | kind << 10 | Self::NAT4 | Self::NAT6;
         }
         DATA_TEMPLATES + u16::try_from(bits & 0xffff).unwrap_or(0)
     }
@@ -231,6 +242,11 @@ pub(super) fn shape_of(record: &FlowRecord, rules: &Rules) -> Shape {
     if !rules.reduced_sizes || largest >> 32 != 0 {
         shape |= Shape::WIDE;
     }
+    let Details { ingress_vrf, egress_vrf, .. } = record.details;
+    if ingress_vrf.or(egress_vrf).is_some() {
+        shape = shape & !Shape::NOT_WITH_VRFS | Shape::VRFS;
+        shape |= if egress_vrf.is_none() { Shape::NO_EGRESS_VRF } else { 0 };
+    }
     if record.names != FlowNames::default() && rules.version == Version::Ipfix {
         shape = shape & !Shape::NOT_WITH_NAMES | Shape::WITH_NAMES;
     }
@@ -300,6 +316,12 @@ fn put_further(shape: Shape, version: Version, template: &mut Template) {
     for (group, is_ipv6) in [(Shape::HOP4, false), (Shape::HOP6, true)] {
         if shape.has(group) {
             template.put(&[Field::NextHop, Field::BgpNextHop], is_ipv6);
+        }
+    }
+    if shape.has(Shape::VRFS) {
+        template.put(&[Field::IngressVrf], false);
+        if !shape.has(Shape::NO_EGRESS_VRF) {
+            template.put(&[Field::EgressVrf], false);
         }
     }
     for (group, is_ipv6) in [(Shape::NAT4, false), (Shape::NAT6, true)] {
@@ -434,6 +456,12 @@ fn write_further(
     if shape.has(Shape::HOP6) {
         *rest.take() = ipv6_or_none(record.next_hop).octets();
         *rest.take() = ipv6_or_none(record.bgp_next_hop).octets();
+    }
+    if shape.has(Shape::VRFS) {
+        *rest.take() = record.details.ingress_vrf.unwrap_or(NO_NUMBER).to_be_bytes();
+        if !shape.has(Shape::NO_EGRESS_VRF) {
+            *rest.take() = record.details.egress_vrf.unwrap_or(NO_NUMBER).to_be_bytes();
+        }
     }
     if let Some(translation) = &record.translation {
         rest.addresses(translation.src, translation.dst, shape.has(Shape::NAT6));
@@ -608,14 +636,18 @@ mod tests {
     use crate::record::{FlowKey, Translation};
     use std::collections::BTreeSet;
 
-    /// All shapes: the two highest bits are never set together.
+    /// All shapes: the two highest bits of those without names and VRFs are never set together.
     fn shapes(rules: &Rules) -> impl Iterator<Item = Shape> {
         let with_names = rules.version == Version::Ipfix;
         let named = |shape: u32| Shape(shape & !Shape::NOT_WITH_NAMES | Shape::WITH_NAMES);
         let named = (0..3 << 14)
             .filter(move |shape| with_names && named(*shape).0 == *shape | Shape::NAMES)
             .map(named);
-        (0..3 << 14).map(Shape).chain(named)
+        (0..3 << 14).map(Shape).chain(named).flat_map(|shape| {
+            let has_no_vrfs = shape.0 & Shape::NOT_WITH_VRFS != 0;
+            let vrfs = [0, Shape::VRFS, Shape::VRFS | Shape::NO_EGRESS_VRF];
+            vrfs.into_iter().take(if has_no_vrfs { 1 } else { 3 }).map(move |vrfs| Shape(shape.0 | vrfs))
+        })
     }
 
     /// The session of a version and unit of time.

@@ -157,7 +157,7 @@ const NO_WIDE: Option<u64> = Some(ABSENT_WIDE);
 const IN: Option<u64> = Some(NO_INTERFACE as u64);
 const AS: Option<u64> = Some(NO_AS as u64);
 /// No number: an observation domain or VRF with the highest counts as one that was not said.
-const NO_NUMBER: u32 = u32::MAX;
+pub(crate) const NO_NUMBER: u32 = u32::MAX;
 
 fields! {
     stored {
@@ -259,9 +259,9 @@ fields! {
             "bits of the route's prefix that covers the source")
         DstPrefixLength (56 "dst_prefix_length", N8, NO_EIGHT_BITS, [], small!(details.dst_prefix_length),
             "bits of the route's prefix that covers the destination")
-        IngressVrf (57 "ingress_vrf", N32, Some(NO_NUMBER as u64), [], numbered!(details.ingress_vrf),
+        IngressVrf (57 "ingress_vrf", N32, Some(NO_NUMBER as u64), [e::INGRESS_VRFID], numbered!(details.ingress_vrf),
             "number of the VRF it came in by")
-        EgressVrf (58 "egress_vrf", N32, Some(NO_NUMBER as u64), [], numbered!(details.egress_vrf),
+        EgressVrf (58 "egress_vrf", N32, Some(NO_NUMBER as u64), [e::EGRESS_VRFID], numbered!(details.egress_vrf),
             "number of the VRF it left by")
         DirectionWord (59 "direction", Kind::Word(Vocabulary::Direction), Some(0), [],
             Access::Number(

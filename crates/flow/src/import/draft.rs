@@ -12,6 +12,7 @@ use super::Counters as ImportCounters;
 use super::context::{Context, Sampler, Sampling};
 use super::counted::{Best, Counted, NS_PER_MS, count_rank, time_rank};
 use super::section::flow_of;
+use crate::fields::NO_NUMBER;
 use crate::{
     Counters, Details, Direction, Drops, EndReason, Event, FlowKey, FlowNames, FlowRecord, NO_AS,
     NO_INTERFACE, SAMPLING_UNKNOWN, Translation,
@@ -252,8 +253,8 @@ impl<'a> Draft<'a> {
             DESTINATION_IPV4_PREFIX_LENGTH | DESTINATION_IPV6_PREFIX_LENGTH => {
                 details.dst_prefix_length = details.dst_prefix_length.max(byte);
             }
-            INGRESS_VRFID => details.ingress_vrf = long,
-            EGRESS_VRFID => details.egress_vrf = long,
+            INGRESS_VRFID => details.ingress_vrf = long.filter(|vrf| *vrf != NO_NUMBER),
+            EGRESS_VRFID => details.egress_vrf = long.filter(|vrf| *vrf != NO_NUMBER),
             FLOW_DIRECTION => {
                 details.direction = match number {
                     Some(0) => Some(Direction::Ingress),

@@ -2,13 +2,13 @@
 //!
 //! There is one table ([`AgedSets`]) for all packets, in order of arrival. An entry lives for 30 s of packet
 //! time, the middle of the range that RFC 791 allows for reassembly; an earlier eviction is counted. The key
-//! is a keyed 64-bit hash of the datagram's addresses, protocol and identification; a collision is less
+//! is a keyed 64-bit hash of the datagram's VRF, addresses, protocol and identification; a collision is less
 //! likely than a memory error.
 //!
 //! Fragments of one chunk may be in any order. A later fragment belongs to a flow without ports if its first
 //! fragment comes in a later chunk or never.
 
-use crate::key::{fold, ports};
+use crate::key::{PortVrfs, fold, ports};
 use thalweg_base::{AgedSets, Chunk, Packet, PacketFlags};
 use thalweg_wire::ip_protocol;
 use thalweg_wire::ipv6::Extensions;
@@ -43,7 +43,12 @@ impl Fragments {
     }
 
     /// Gives later fragments their ports; calls `then` for each of them, whether its ports are known or not.
-    pub(crate) fn resolve(&mut self, chunk: &mut Chunk, mut then: impl FnMut(&mut Packet, &[u8])) {
+    pub(crate) fn resolve(
+        &mut self,
+        vrfs: PortVrfs<'_>,
+        chunk: &mut Chunk,
+        mut then: impl FnMut(&mut Packet, &[u8]),
+    ) {
         let now_ns = chunk.clock_ns;
         let (mut batch, _) = chunk.whole();
         for later in [false, true] {
@@ -52,7 +57,7 @@ impl Fragments {
                 if !is_fragment || packet.flags.has(PacketFlags::LATER_FRAGMENT) != later {
                     continue;
                 }
-                match self.hash(packet, frame) {
+                match self.hash(vrfs.of(packet), packet, frame) {
                     Some(hash) if later => self.find(packet, hash, now_ns),
                     Some(hash) => self.record(packet, frame, hash, now_ns),
                     None => {}
@@ -83,20 +88,21 @@ impl Fragments {
         }
     }
 
-    /// The hash of the datagram that a fragment belongs to.
-    fn hash(&self, packet: &Packet, frame: &[u8]) -> Option<u64> {
+    /// The hash of the datagram that a fragment belongs to: in each VRF another.
+    fn hash(&self, vrf: Option<u16>, packet: &Packet, frame: &[u8]) -> Option<u64> {
+        let vrf = u64::from(vrf.unwrap_or(0)) << 32;
         let l3 = frame.get(usize::from(packet.l3_offset)..)?;
         let word = |at: usize| l3.get(at..at + 8)?.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
         let [a, b, c, d, e, f] = self.secret;
         let hash = if packet.is_ipv6() {
             // RFC 8200, 4.5: addresses and identification.
-            let id = u64::from(identification6(l3)?);
+            let id = u64::from(identification6(l3)?) | vrf;
             let (src, dst) = (fold(word(8)? ^ a, word(16)? ^ b), fold(word(24)? ^ c, word(32)? ^ d));
             fold(src ^ e, dst.rotate_left(29) ^ id ^ f)
         } else {
             // RFC 791, 3.2: addresses, protocol and identification.
             let id = u64::from(u16::from_be_bytes([*l3.get(4)?, *l3.get(5)?]));
-            fold(fold(word(12)? ^ f, id << 8 ^ u64::from(packet.protocol) ^ e) ^ d, c)
+            fold(fold(word(12)? ^ f, id << 8 ^ u64::from(packet.protocol) ^ vrf ^ e) ^ d, c)
         };
         Some(hash)
     }

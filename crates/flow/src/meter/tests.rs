@@ -4,6 +4,7 @@
 mod limits;
 mod reference;
 mod told;
+mod vrfs;
 
 use super::*;
 use crate::record::{Counters, FlowKey};
@@ -37,6 +38,8 @@ enum Grouping {
 struct Run {
     meter: Meter,
     grouping: Grouping,
+    /// The VRFs of ports, if there are several.
+    vrfs: Vec<u16>,
     sequence: u64,
     clock_ns: u64,
     records: Vec<FlowRecord>,
@@ -47,7 +50,8 @@ struct Run {
 impl Run {
     fn new(options: &MeterOptions, grouping: Grouping) -> Self {
         let meter: Meter = Meter::new(options).unwrap();
-        Self { meter, grouping, sequence: 0, clock_ns: 0, records: Vec::new(), before: Default::default() }
+        let (vrfs, records) = (Vec::new(), Vec::new());
+        Self { meter, grouping, vrfs, sequence: 0, clock_ns: 0, records, before: Default::default() }
     }
 
     /// Observes a chunk of these packets; returns its clock, which goes back if theirs was set back by a minute.
@@ -62,11 +66,12 @@ impl Run {
         for (packet, frame) in chunk.whole().0.frames() {
             self.meter.label(packet, frame);
         }
-        self.meter.resolve_fragments(&mut chunk);
+        let vrfs = PortVrfs(&self.vrfs);
+        self.meter.resolve_fragments_in(vrfs, &mut chunk, |packet, frame| self.meter.label(packet, frame));
         let (meter, records) = (&self.meter, &mut self.records);
         let mut out = |record: &FlowRecord| records.push(*record);
         match self.grouping {
-            Grouping::Whole => meter.observe(&mut chunk, 0..1, 1, &mut out),
+            Grouping::Whole => meter.observe_in(vrfs, &mut chunk, 0..1, 1, &mut out),
             Grouping::Groups { count, with_index } => {
                 let group = |packet: &Packet| (packet.index, meter.group_of(packet.shard, count));
                 let members: Vec<_> = chunk.packets().iter().map(group).collect();
@@ -74,13 +79,13 @@ impl Run {
                     chunk.shard_index.build(count, &members);
                 }
                 for group in (0..count).rev() {
-                    meter.observe(&mut chunk, group..group + 1, count, &mut out);
+                    meter.observe_in(vrfs, &mut chunk, group..group + 1, count, &mut out);
                 }
             }
             Grouping::Split(parts) => {
                 let owner = |packet: &Packet| usize::from(meter.group_of(packet.shard, parts));
                 for (n, part) in chunk.split(parts, owner).iter_mut().enumerate() {
-                    meter.observe(part, n..n + 1, parts, &mut out);
+                    meter.observe_in(vrfs, part, n..n + 1, parts, &mut out);
                 }
             }
         }

@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use std::net::IpAddr;
 use thalweg_base::DropReason;
 use thalweg_flow::export::{Amount, ExportOptions, Exporter};
-use thalweg_flow::{Counters, Drops, EndReason, FlowKey, FlowRecord, NO_INTERFACE, Translation};
+use thalweg_flow::{Counters, Details, Drops, EndReason, FlowKey, FlowRecord, NO_INTERFACE, Translation};
 
 /// 2023-11-14 22:13:20 UTC.
 const NOW_NS: u64 = 1_700_000_000_000_000_000;
@@ -133,6 +133,23 @@ fn any_translation(ipv6: bool) -> impl Strategy<Value = Translation> {
         .prop_map(|(src, dst, src_port, dst_port)| Translation { src, dst, src_port, dst_port })
 }
 
+fn any_vrfs() -> impl Strategy<Value = Details> {
+    let vrf = || proptest::option::weighted(0.3, 0..u32::MAX);
+    (vrf(), vrf()).prop_map(|(ingress_vrf, egress_vrf)| Details {
+        ingress_vrf,
+        egress_vrf,
+        ..Details::default()
+    })
+}
+
+/// A record with VRFs has TCP flags and TTLs, both ways.
+fn headers_of(counters: Counters, details: Details) -> Counters {
+    match details.ingress_vrf.or(details.egress_vrf) {
+        Some(_) => Counters { tcp_flags: Some(2), ttl_min: Some(1), ttl_max: Some(9), ..counters },
+        None => counters,
+    }
+}
+
 fn any_record() -> impl Strategy<Value = FlowRecord> {
     any::<bool>().prop_flat_map(|ipv6| {
         let hop = || proptest::option::weighted(0.3, any::<bool>().prop_flat_map(any_address));
@@ -144,15 +161,16 @@ fn any_record() -> impl Strategy<Value = FlowRecord> {
             proptest::option::weighted(0.2, any_translation(ipv6)),
             prop_oneof![3 => Just(Drops::default()).boxed(), 1 => any_drops().boxed()],
             prop_oneof![3 => Just(1u32), 1 => prop_oneof![Just(10u32), Just(1000), Just(16_000)]],
+            any_vrfs(),
         );
         (flow, facts, route, rest).prop_map(
             |(
                 (key, counters, reverse),
                 (reason, application, egress),
                 (next_hop, bgp_next_hop, src_as, dst_as),
-                (translation, drops, sampling_interval),
+                (translation, drops, sampling_interval, details),
             )| FlowRecord {
-                reverse,
+                reverse: reverse.map(|reverse| headers_of(reverse, details)),
                 application,
                 egress,
                 next_hop,
@@ -162,7 +180,8 @@ fn any_record() -> impl Strategy<Value = FlowRecord> {
                 translation,
                 drops,
                 sampling_interval,
-                ..FlowRecord::new(key, counters, EndReason::ALL.get(reason).copied())
+                details,
+                ..FlowRecord::new(key, headers_of(counters, details), EndReason::ALL.get(reason).copied())
             },
         )
     })

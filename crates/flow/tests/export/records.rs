@@ -67,6 +67,7 @@ fn record_of(fields: &Fields, samplers: &[(u64, u32)]) -> FlowRecord {
         (None, Some(interval)) if interval > 0 => interval as u32,
         _ => 1,
     };
+    let vrf = |element| value(fields, element).map(|vrf| vrf as u32).filter(|vrf| *vrf != u32::MAX);
     FlowRecord {
         reverse: counters(fields, REVERSE_ENTERPRISE),
         application: value(fields, APPLICATION_ID).unwrap_or(0) as u8,
@@ -77,6 +78,11 @@ fn record_of(fields: &Fields, samplers: &[(u64, u32)]) -> FlowRecord {
         dst_as: value(fields, BGP_DESTINATION_AS_NUMBER).unwrap_or(0) as u32,
         translation,
         sampling_interval,
+        details: Details {
+            ingress_vrf: vrf(INGRESS_VRFID),
+            egress_vrf: vrf(EGRESS_VRFID),
+            ..Details::default()
+        },
         ..FlowRecord::new(
             key,
             counters(fields, 0).unwrap(),
@@ -147,6 +153,7 @@ fn ways(record: &FlowRecord) -> Vec<FlowRecord> {
             dst_as: record.src_as,
             translation: None,
             drops: Drops::default(),
+            details: Details { ingress_vrf: record.details.ingress_vrf, ..Details::default() },
             ..*record
         });
     }
@@ -168,9 +175,12 @@ fn check_what_is_left_out(fields: &Fields, record: &FlowRecord) {
     let has = |element| value(fields, element).is_some();
     let counters = &record.counters;
     let headers = counters.tcp_flags.or(counters.ttl_min).or(counters.ttl_max).is_some();
+    let vrfs = record.details.ingress_vrf.or(record.details.egress_vrf).is_some();
     for (element, is_known) in [
-        (INGRESS_INTERFACE, record.key.ingress != NO_INTERFACE),
-        (EGRESS_INTERFACE, record.egress != NO_INTERFACE),
+        (INGRESS_INTERFACE, vrfs || record.key.ingress != NO_INTERFACE),
+        (EGRESS_INTERFACE, vrfs || record.egress != NO_INTERFACE),
+        (INGRESS_VRFID, vrfs),
+        (EGRESS_VRFID, record.details.egress_vrf.is_some()),
         (TCP_CONTROL_BITS, headers),
         (MINIMUM_TTL, headers),
         (MAXIMUM_TTL, headers),
@@ -259,6 +269,7 @@ proptest! {
                 bgp_next_hop: None,
                 translation: None,
                 drops: Drops::default(),
+                details: Details::default(),
                 ..*way
             });
             prop_assert_eq!(sum, wanted);

@@ -1,7 +1,7 @@
 //! Flow metering in the router: a stage after all others, which sees the fate of packets.
 //!
 //! The meter has the shards of the plan, hence NAT's if there is NAT: both directions of a translated flow are in
-//! one shard. A flow's key is its packets at arrival; the translation is recorded beside it. Dropped packets are
+//! one shard. A flow's key is its packets at arrival, and their VRF; the translation is recorded beside it. Dropped packets are
 //! metered too, unless they were unreadable.
 
 use std::ops::Range;
@@ -13,7 +13,7 @@ use thalweg_dataplane::ingress::flow_hash_of_fragment;
 use thalweg_exec::{Scope, StageSpec};
 use thalweg_flow::application::{Labeling, by_ports, look};
 use thalweg_flow::export::NatEvent;
-use thalweg_flow::{EndReason, FlowRecord, MeterError, MeterOptions, MeterTotals, Sampling, Watch};
+use thalweg_flow::{EndReason, FlowRecord, MeterError, MeterOptions, MeterTotals, PortVrfs, Sampling, Watch};
 
 use super::{RouterPlan, Stage, is_for_nat};
 
@@ -110,19 +110,19 @@ impl Flows {
     pub(super) fn observe(
         &self,
         chunk: &mut Chunk,
-        groups: Range<usize>,
-        group_count: usize,
+        (groups, group_count): (Range<usize>, usize),
+        vrfs: PortVrfs<'_>,
         records: &mut Vec<FlowRecord>,
     ) {
-        self.meter.observe(chunk, groups, group_count, &mut |record| records.push(*record));
+        self.meter.observe_in(vrfs, chunk, groups, group_count, &mut |record| records.push(*record));
         if !records.is_empty() {
             self.outlet.take(records);
         }
     }
 
     /// Finds the flows of fragments that NAT does not touch: their shard is that of the flow's whole packets.
-    pub(super) fn label_fragments(&self, chunk: &mut Chunk, shards: u16) {
-        self.meter.resolve_fragments_and(chunk, |_, _| ());
+    pub(super) fn label_fragments(&self, chunk: &mut Chunk, shards: u16, vrfs: PortVrfs<'_>) {
+        self.meter.resolve_fragments_in(vrfs, chunk, |_, _| ());
         let mut batch = chunk.whole().0;
         for i in 0..batch.len() {
             let (packet, l3) = batch.packet_and_l3(i);
@@ -156,6 +156,11 @@ impl RouterPlan {
         meter.watch(|| outlet.watcher());
         self.add_flows(Flows { meter, outlet, options, retired: MeterTotals::default() });
         Ok(self)
+    }
+
+    /// Where the meter tells the flows of VRFs apart.
+    pub(super) fn port_vrfs(&self) -> PortVrfs<'_> {
+        PortVrfs(self.router.vrfs.as_ref().map_or(&[], |vrfs| vrfs.of_ports()))
     }
 
     /// The metering, if configured.

@@ -200,6 +200,54 @@ fn connections_survive_the_death_of_a_router_and_its_return() {
     assert!(active.said(&["standby"], 100).contains("the other can take over"));
 }
 
+/// The configuration without a firewall, and with the office in a VRF that leaks to the outside.
+fn in_vrf(config: &str, vrf: &str) -> String {
+    let (before, rest) = config.split_once("[firewall]").expect("a firewall");
+    let (_, after) = rest.split_once("[standby]").expect("a standby");
+    let ports = before.replace("[ports.lan]\n", &format!("[ports.lan]\nvrf = \"{vrf}\"\n"));
+    let leak = format!("[vrfs.{vrf}]\n[[vrfs.{vrf}.leaks]]\nfrom = \"main\"\nprefixes = \"0.0.0.0/0\"\n");
+    format!("{ports}[standby]{after}{leak}")
+}
+
+#[test]
+fn connections_of_a_vrf_survive_the_death_of_a_router() {
+    let Some(site) = site() else { return };
+    let mut active = site.run_alone(&in_vrf(&config(&site, ["lan", "wan"], 1, 200), "red"), &[]);
+    eventually("the first router is active", || are(&active, "active"));
+    let beside = site.run_beside(GUEST, &in_vrf(&config(&site, ["eth9", "eth8"], 2, 100), "red"));
+    eventually("the second one has everything", || is(&beside, "ready"));
+    let mut connections = Connections::open(&site, IDLE);
+    connections.speak();
+    eventually("both have the same", || {
+        let (here, there) = (is(&active, "covered")?, is(&beside, "ready")?);
+        (here["sessions"] == there["sessions"] && there["sessions"].as_u64() >= Some(IDLE as u64))
+            .then_some(())
+    });
+    active.process.kill();
+    eventually("the second router is active", || are(&beside, "active"));
+    // The outside speaks first: without sessions it would reach nobody.
+    connections.speak();
+    let of_vrf = beside.show(&["nat", "--vrf", "red"]).expect("its sessions");
+    assert!(of_vrf.len() >= IDLE, "{of_vrf:?}");
+}
+
+/// A number of a VRF means another one there.
+#[test]
+fn a_standby_with_other_vrfs_says_so_and_has_nothing() {
+    let Some(site) = site() else { return };
+    let active = site.run_alone(&in_vrf(&config(&site, ["lan", "wan"], 1, 200), "red"), &[]);
+    eventually("the first router is active", || are(&active, "active"));
+    let beside = site.run_beside(GUEST, &in_vrf(&config(&site, ["eth9", "eth8"], 2, 100), "green"));
+    let connections = Connections::open(&site, 3);
+    for router in [&active, &beside] {
+        let counted = |view: &Value| view["counters"]["other_vrfs"].as_u64() > Some(1);
+        eventually("it is told, and counted", || is(router, "other-vrfs").filter(counted));
+        assert!(router.said(&["standby"], 100).contains("do not have the same names"));
+    }
+    assert_eq!(is(&beside, "other-vrfs").expect("a view")["sessions"], 0);
+    drop(connections);
+}
+
 /// Another secret is as good as none.
 #[test]
 fn a_router_without_the_secret_learns_and_tells_nothing() {

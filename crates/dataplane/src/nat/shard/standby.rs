@@ -33,7 +33,7 @@ impl NatShard {
             if known.state == SessionState::Forward {
                 return false;
             }
-            if known.ends() == copy.ends() {
+            if (known.vrf(), known.ends()) == (copy.vrf(), copy.ends()) {
                 known.state = copy.state;
                 known.life = if known.life == Life::Shared { Life::Shared } else { copy.life };
                 known.expires_s =
@@ -93,7 +93,7 @@ impl Copied for NatShard {
             IpAddr::V4(inside) => Some(inside.into()).filter(|inside| !is_number(*inside)),
             IpAddr::V6(host) => self.hosts6.take(self.layout.home_of(host.into()), host.into()),
         };
-        let Some(inside) = inside else { return false };
+        let Some(inside) = inside.filter(|_| self.layout.has_vrf(copy.vrf)) else { return false };
         let copy = Session::copied(copy, inside, self.filtering);
         let taken = copy.map(|copy| self.unlogged(|shard| shard.take_over(copy)));
         self.hosts6.release(inside);
@@ -107,6 +107,7 @@ impl Copied for NatShard {
             IpAddr::V4(inside) => Some(inside.into()),
             IpAddr::V6(host) => self.hosts6.number_of(host.into()),
         };
+        let inside = inside.filter(|_| self.layout.has_vrf(copy.vrf));
         let copy = inside.and_then(|inside| Session::copied(copy, inside, self.filtering));
         let Some(copy) = copy else { return };
         let key = copy.key(End::Source);
@@ -135,6 +136,7 @@ impl Session {
             protocol: self.protocol().number(),
             state: self.state.number(),
             is_several: self.life != Life::Alone,
+            vrf: self.vrf(),
             inside: (hosts.ip_of(inside.0), inside.1),
             public,
             remote: remote.map_or((0, 0), |remote| (remote.ip().to_bits(), remote.port())),
@@ -151,7 +153,7 @@ impl Session {
             expires_s: u32::MAX,
             addresses: [inside, copy.public.0],
             ports: [copy.inside.1, copy.public.1],
-            kind: Kind::new(protocol, 0),
+            kind: Kind::new(protocol, copy.vrf),
             state,
             life: if copy.is_several { Life::Several } else { Life::Alone },
             ..Self::EMPTY

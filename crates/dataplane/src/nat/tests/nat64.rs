@@ -31,7 +31,7 @@ pub(super) fn config(publics: u8) -> NatConfig {
 }
 
 /// The address that an IPv6 host uses for an IPv4 host.
-fn mapped(address: Ipv4Addr) -> Ipv6Addr {
+pub(super) fn mapped(address: Ipv4Addr) -> Ipv6Addr {
     prefix().embed(address.into()).into()
 }
 
@@ -41,6 +41,17 @@ fn host6(n: u16) -> Ipv6Addr {
 
 fn end(address: impl Into<IpAddr>, port: u16) -> SocketAddr {
     SocketAddr::new(address.into(), port)
+}
+
+/// A chunk of one packet, as the stages before NAT leave it.
+pub(super) fn validated(port_in: u16, bytes: &[u8], now_ns: u64) -> Chunk {
+    let mut builder = ChunkBuilder::with_capacity(bytes.len() + ChunkBuilder::HEADROOM);
+    let at = builder.next_frame_offset();
+    builder.buffer_mut()[at..].copy_from_slice(bytes);
+    builder.push(at, bytes.len(), bytes.len() as u32, now_ns, LinkType::RawIp, port_in, 0);
+    let mut chunk = builder.finish(0, 1, now_ns);
+    Ingress { drop_martians: true, ..Ingress::default() }.process(&mut chunk.batch(0));
+    chunk
 }
 
 /// A NAT with the stages before it.
@@ -56,7 +67,7 @@ impl Edge {
 
     /// Sends one packet; its descriptor must agree with what comes out.
     fn send(&self, port_in: u16, bytes: &[u8]) -> Outcome {
-        let mut chunk = self.validated(port_in, bytes);
+        let mut chunk = validated(port_in, bytes, self.router.now_ns);
         assert_eq!(chunk.packets()[0].drop_reason(), None, "{bytes:02x?}");
         self.fragments.borrow_mut().process(&mut chunk, true, |_| 0);
         self.router.run(&mut chunk);
@@ -71,7 +82,7 @@ impl Edge {
         if !packet.is_ipv6() {
             checksums(&after).unwrap();
         }
-        let mut again = self.validated(port_in, &after);
+        let mut again = validated(port_in, &after, self.router.now_ns);
         let read = &mut again.packets_mut()[0];
         assert_eq!(read.drop_reason(), None, "{after:02x?}");
         assert_eq!(
@@ -83,16 +94,6 @@ impl Edge {
             assert_eq!((packet.src_port, packet.dst_port), (read.src_port, read.dst_port));
         }
         Ok(after)
-    }
-
-    fn validated(&self, port_in: u16, bytes: &[u8]) -> Chunk {
-        let mut builder = ChunkBuilder::with_capacity(bytes.len() + ChunkBuilder::HEADROOM);
-        let at = builder.next_frame_offset();
-        builder.buffer_mut()[at..].copy_from_slice(bytes);
-        builder.push(at, bytes.len(), bytes.len() as u32, self.router.now_ns, LinkType::RawIp, port_in, 0);
-        let mut chunk = builder.finish(0, 1, self.router.now_ns);
-        Ingress { drop_martians: true, ..Ingress::default() }.process(&mut chunk.batch(0));
-        chunk
     }
 
     pub(super) fn leave(&self, bytes: &[u8]) -> Outcome {
@@ -566,10 +567,10 @@ fn what_is_refused_is_the_packet_that_came() {
     edge.open(2, 1000).unwrap();
     for payload in [0, 3, 60] {
         let packet = build::udp((host6(3), 1000), (mapped(SERVER), 53), &vec![9; payload]);
-        let mut chunk = edge.validated(INSIDE, &packet);
+        let mut chunk = validated(INSIDE, &packet, edge.router.now_ns);
         edge.router.run(&mut chunk);
         assert_eq!(chunk.packets()[0].drop_reason(), Some(DropReason::NatPortsExhausted));
-        let described = edge.validated(INSIDE, &packet);
+        let described = validated(INSIDE, &packet, edge.router.now_ns);
         let facts = |chunk: &Chunk| {
             let packet = &chunk.packets()[0];
             (packet.l3_offset, packet.l4_offset, packet.ip_len, packet.protocol, packet.is_ipv6())
@@ -770,7 +771,7 @@ proptest! {
         bytes[at] ^= damage.1;
         for bytes in [made, bytes, start] {
             if !bytes.is_empty() {
-                let mut chunk = edge.validated(port_in, &bytes);
+                let mut chunk = validated(port_in, &bytes, edge.router.now_ns);
                 edge.fragments.borrow_mut().process(&mut chunk, true, |_| 0);
                 edge.router.run(&mut chunk);
             }

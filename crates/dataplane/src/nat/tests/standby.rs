@@ -2,10 +2,13 @@
 
 use super::super::{Filtering, NatLogging, PortForward, PortSelection, SessionState};
 use super::nat64::{self, Edge};
+use super::tenants::{self, BLUE, INSIDES, RED};
 use super::*;
+use crate::standby::Shards;
 use crate::standby::testing::stand_by;
 use std::collections::BTreeSet;
-use thalweg_wire::standby::Table;
+use thalweg_wire::standby::{Change, Entry, Table};
+use thalweg_wire::testing as build;
 
 /// What is the same on both routers.
 type Same = (NatProtocol, SocketAddr, SocketAddrV4, SessionState);
@@ -155,4 +158,89 @@ fn what_the_active_router_does_not_have_goes() {
     // A port that went is free again, and forwards stay.
     assert!(routers[1].open(NatProtocol::Udp, host(7, 3000), server).is_ok());
     assert_eq!(routers[1].enter(NatProtocol::Tcp, server, at([198, 51, 100, 1], 8080)), Ok(host(9, 80)));
+}
+
+/// Hosts of two VRFs with one address: each has its sessions at the standby, and its answers find it.
+#[test]
+fn a_standby_has_the_sessions_of_every_vrf() {
+    for port_selection in [PortSelection::Preserve, PortSelection::Hash] {
+        let reference = tenants::reference(false, Filtering::EndpointIndependent);
+        let config = NatConfig { port_selection, ..tenants::ours(&reference) };
+        let mut edges = [0, 1].map(|_| tenants::Edge::new(&config));
+        let [active, standby] = &edges;
+        let server = SocketAddr::from(remote(1, 53));
+        let packets = |vrf: u16, n: u16, to: SocketAddr| {
+            let host6 = tenants::inside6(vrf, 2, 5000 + n, false);
+            let mapped = SocketAddr::new(nat64::mapped([203, 0, 113, 1].into()).into(), 53);
+            [
+                build::udp(host(2, 5000 + n), to, b"?"),
+                build::tcp(host(2, 5000 + n), to, SYN, b""),
+                build::udp(host6, mapped, b"?"),
+            ]
+        };
+        let leave = |edge: &tenants::Edge, vrf: u16, packet: &[u8]| {
+            edge.send(INSIDES[usize::from(vrf - 1)], packet).0.map(|out| source(&out))
+        };
+        // What the standby had before: blue's host at what is red's public endpoint now.
+        leave(standby, BLUE, &packets(BLUE, 0, server)[0]).unwrap();
+        let mut open = Vec::new();
+        for (n, vrf) in (0..40).flat_map(|n| [(n, RED), (n, BLUE)]) {
+            for packet in packets(vrf, n, server) {
+                let public = leave(active, vrf, &packet).unwrap();
+                open.push((vrf, packet, public));
+            }
+        }
+        let shards = [&active.router, &standby.router].map(|router| router.nat.copies());
+        let now_ns = stand_by(Table::Sessions, [&shards[0], &shards[1]], active.router.now_ns);
+        drop(shards);
+        edges.iter_mut().for_each(|edge| edge.router.now_ns = now_ns);
+        let [active, standby] = &edges;
+        let all = |edge: &tenants::Edge| -> BTreeSet<_> {
+            let row = |one: SessionInfo| format!("{:?}", (one.vrf, one.protocol, one.inside, one.public));
+            edge.router.sessions().into_iter().map(row).collect()
+        };
+        assert_eq!(all(active), all(standby));
+        for (vrf, packet, public) in &open {
+            assert_eq!(leave(standby, *vrf, packet), Ok(*public), "{vrf} {packet:02x?}");
+            let answer = match packet[9] {
+                6 if packet[0] >> 4 == 4 => build::tcp(server, *public, SYN_ACK, b""),
+                _ => build::udp(server, *public, b"!"),
+            };
+            let (back, led_to) = standby.send(OUTSIDE, &answer);
+            assert_eq!(led_to, Some(*vrf), "{packet:02x?}");
+            let at = if packet[0] >> 4 == 6 { (8..24, 24..40) } else { (12..16, 16..20) };
+            assert_eq!(back.unwrap()[at.1], packet[at.0]);
+        }
+        assert_eq!(standby.router.nat.counters().sessions_created, 1, "the one of before");
+    }
+}
+
+/// A copy from a router with other VRFs, should one come, is not taken for one of another tenant.
+#[test]
+fn a_copy_of_an_unknown_vrf_is_refused() {
+    let reference = tenants::reference(false, Filtering::EndpointIndependent);
+    let config = tenants::ours(&reference);
+    let active = tenants::Edge::new(&config);
+    let shards = active.router.nat.copies();
+    shards.follow(true);
+    active.send(INSIDES[1], &build::udp(host(2, 5000), remote(1, 53), b"?")).0.unwrap();
+    let told = |shard: u16| {
+        let mut copy = None;
+        shards.changes(shard, &mut |Change { entry, .. }| copy = Some(entry));
+        copy.map(|copy| (shard, copy))
+    };
+    let Some((shard, Entry::Session(copy))) = (0..config.shards).find_map(told) else {
+        panic!("no session was told")
+    };
+    assert_eq!(u16::from(copy.vrf), BLUE);
+    let red_alone =
+        NatConfig { inside_ports: vec![2], vrfs: vec![0, 0, RED], forwards: Vec::new(), ..config.clone() };
+    let standby = tenants::Edge::new(&red_alone);
+    let there = standby.router.nat.copies();
+    for vrf in [copy.vrf, 64, 64 + 1, 255] {
+        let copy = Entry::Session(thalweg_wire::standby::SessionEntry { vrf, ..copy });
+        assert!(!there.put(shard, &copy, standby.router.now_ns), "{vrf}");
+        there.end(shard, &copy, standby.router.now_ns);
+    }
+    assert!(standby.router.sessions().is_empty());
 }
