@@ -256,7 +256,7 @@ impl ForwardingTables {
                 Task::Ground => {}
                 Task::Changes(changes) => {
                     let State { outlet, tables, .. } = &mut *self.state.lock();
-                    outlet.handle_changes(&changes, tables);
+                    outlet.handle_all(changes.iter().map(|each| &**each), tables);
                     self.generation.fetch_add(1, Ordering::AcqRel);
                 }
                 Task::Rescan(shard) => {
