@@ -48,6 +48,7 @@
 mod dataplane;
 mod hops;
 mod resolve;
+mod saved;
 mod table;
 
 #[cfg(test)]
@@ -63,6 +64,7 @@ use thalweg_bgp::route::{Change, Changes, Chosen, RouteAddress};
 pub use dataplane::{AdjacencyOf, BaseRoutes, DEFAULTS, FibTables, PathSet, Place};
 pub use hops::{Unresolved, Way};
 pub use resolve::{DEPTH_MAX, Underlay, UnderlayRoute, UnderlayTarget};
+pub use saved::{SavedError, SavedRoutes};
 pub use table::HopNumber;
 
 use hops::{Hops, Moved, Target};
