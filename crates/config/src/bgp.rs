@@ -61,6 +61,13 @@ table! {
         .otherwise("`\"fib\"`; `\"none\"` without ports")
         .restart(Differs::Bgp(|old, new| old.install != new.install))
         .help("where best routes are installed");
+    static SAVE_FIB: Key<bool> = Key::flag("save_fib")
+        .default(false)
+        .restart(Differs::Bgp(|old, new| old.save_fib != new.save_fib))
+        .help(
+            "save the forwarding table beside the control socket, so that a router that is started again forwards by it at \
+             once; needs `install = \"fib\"` and `graceful_restart`: see [bgp.md](bgp.md#a-saved-forwarding-table)",
+        );
     /// Enough for a full table from a slow neighbor, and less than the time for which neighbors keep stale routes
     /// (six minutes).
     static SELECTION_DEFERRAL_S: Key<u32> = Key::number("selection_deferral_s", 1..=TIME_MAX_S)
@@ -247,8 +254,10 @@ pub(crate) fn read(
     let has_ports = !ports.configs.is_empty();
     let install =
         section.get(reader, &INSTALL).unwrap_or(if has_ports { Install::Fib } else { Install::None });
+    let saves_at = read_save_fib(reader, &mut section, install);
+    let save_fib = saves_at.is_some();
     let forwards_itself =
-        install == Install::Fib || ports.configs.iter().any(|port| port.interface.is_some());
+        (install == Install::Fib || ports.configs.iter().any(|port| port.interface.is_some())) && !save_fib;
     let selection_deferral_s = section.get(reader, &SELECTION_DEFERRAL_S).unwrap_or_default();
     let on_stop = section.get(reader, &ON_STOP).unwrap_or_default();
     let next_hop_check = read_next_hop_check(reader, &mut section, install);
@@ -279,7 +288,18 @@ pub(crate) fn read(
     check_preserved(reader, all.chain([&outer]), forwards_itself);
     let configs: Vec<Arc<NeighborConfig>> =
         neighbors.iter().map(|raw| Arc::new(finish_neighbor(reader, raw, &common))).collect();
-    let groups_done = groups.iter().map(|raw| finish_group(reader, raw, &common)).collect();
+    let groups_done: Vec<_> = groups.iter().map(|raw| finish_group(reader, raw, &common)).collect();
+    let dynamic = groups_done.iter().filter_map(|group| group.dynamic.as_ref()).map(|range| &range.template);
+    let mut all = configs.iter().map(|config| &**config).chain(dynamic);
+    if let Some(span) = saves_at.filter(|_| all.all(|each| each.capabilities.graceful_restart.is_none())) {
+        let message = "`save_fib`, but no neighbor waits for a restart: a saved table is never used";
+        reader.warning(
+            ErrorKind::Conflict,
+            &span,
+            message,
+            "`graceful_restart = true`, here or with a neighbor",
+        );
+    }
     let chains = groups.iter().map(|raw| &raw.settings).chain(neighbors.iter().map(|raw| &raw.settings));
     let compiled = compile(reader, &policies, chains.chain([&outer]), &title, !rpki.is_empty());
     let tests_passed = policy_test::run(reader, &policies.library, &policies.tests, &configs);
@@ -290,6 +310,7 @@ pub(crate) fn read(
         scheduling: scheduling.unwrap_or(SchedulingKind::Sharded),
         threads,
         install,
+        save_fib,
         selection_deferral_s,
         on_stop,
         next_hop_check,
@@ -322,11 +343,23 @@ fn check_preserved<'s>(
         if reported.insert(span.clone()) {
             let message =
                 "`forwarding_preserved` on a router that forwards packets itself: that ends with it";
-            let expected =
-                "`install = \"kernel\"` or `\"none\"` in [bgp] and no port with an interface, or no such key";
+            let expected = "`save_fib = true` in [bgp], or `install = \"kernel\"` or `\"none\"` and no port with an interface, or no \
+                 such key";
             reader.error(ErrorKind::Conflict, &span, message, expected);
         }
     }
+}
+
+/// Where the text wants the forwarding table to be saved. Only the tables of this program can be.
+fn read_save_fib(reader: &mut Reader, section: &mut Section<'_>, install: Install) -> Option<Range<usize>> {
+    let at = section.read(reader, &SAVE_FIB).filter(|at| at.value)?;
+    if install != Install::Fib {
+        let message =
+            format!("`save_fib` with `install = \"{}\"`: there is no forwarding table here", install.name());
+        reader.error(ErrorKind::Conflict, &at.span, message, "`install = \"fib\"`, or no such key");
+        return None;
+    }
+    Some(at.span)
 }
 
 /// A router that installs its routes nowhere passes them on to others, and cannot know whether *they* reach

@@ -178,7 +178,7 @@ table! {
         .session()
         .help("`{ ipv4 = \"both\", ipv6 = \"send\", paths = 4 }`, also `\"receive\"` (RFC 7911)")
         .sets(|config, value| config.capabilities.add_path = *value);
-    static GRACEFUL_RESTART: Key<GracefulRestart> = Key::by("graceful_restart", "true, false, or a table", graceful_restart).keys(&GRACEFUL_RESTART_TABLE).otherwise("off; `forwarding_preserved` is true unless this router forwards packets itself, and cannot be true then").session().help("`true`, or `{ time_s = 120, stale_path_s = 360, notification = true, forwarding_preserved = true }`: see [bgp.md](bgp.md#graceful-restart)");
+    static GRACEFUL_RESTART: Key<GracefulRestart> = Key::by("graceful_restart", "true, false, or a table", graceful_restart).keys(&GRACEFUL_RESTART_TABLE).otherwise("off; `forwarding_preserved` is true unless this router forwards packets itself without `save_fib`, and cannot be true then").session().help("`true`, or `{ time_s = 120, stale_path_s = 360, notification = true, forwarding_preserved = true }`: see [bgp.md](bgp.md#graceful-restart)");
     static FOUR_OCTET_AS: Key<bool> = Key::flag("four_octet_as")
         .session()
         .help("offer four-octet AS numbers (RFC 6793)")
@@ -543,7 +543,7 @@ table! {
         .session()
         .help("keep routes after a NOTIFICATION too (RFC 8538)");
     static FORWARDING_PRESERVED: Key<bool> = Key::flag("forwarding_preserved")
-        .otherwise("true unless this router forwards packets itself")
+        .otherwise("true unless this router forwards packets itself without `save_fib`")
         .session()
         .help("this router keeps forwarding while it restarts");
 }

@@ -45,6 +45,8 @@ pub struct BgpConfig {
     pub threads: Option<usize>,
     /// Where best routes go.
     pub install: Install,
+    /// Whether the forwarding table is saved for the next process.
+    pub save_fib: bool,
     /// How long route selection waits after our graceful restart while neighbors have not sent their tables.
     pub selection_deferral_s: u32,
     pub on_stop: OnStop,

@@ -1,13 +1,15 @@
 //! Threads beside BGP's scheduling: readers of best routes, followers of the kernel, MRT files.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use thalweg_config::{BgpConfig, Install, NextHopCheck, RouterConfig};
+use thalweg_config::{BgpConfig, Install, NextHopCheck, OnStop, RouterConfig};
 use thalweg_exec::thread_cpu_time;
+use thalweg_node::fib::SavedRoutes;
 use thalweg_node::forwarding::{Forwarding, ForwardingTables, Inbox};
 use thalweg_node::speaker::{Restart, RouteReader, SessionObserver, Speaker};
 use thalweg_ports::kernel::PROTOCOL;
@@ -21,6 +23,7 @@ use crate::networks::NextHopThread;
 use crate::packets::PacketSide;
 use crate::restart::{self, NoteKeeper};
 use crate::rpki;
+use crate::saved_fib::FibSaver;
 use crate::seed;
 
 /// The error text if the system refuses a thread.
@@ -41,6 +44,9 @@ pub(crate) struct Helpers {
     bgp_links: Option<BgpLinks>,
     forwarding: Option<Arc<dyn Forwarding>>,
     recorder: Option<Arc<UpdateRecorder>>,
+    saver: Option<Arc<FibSaver>>,
+    /// Puts a predecessor's routes into the tables.
+    restoring: Option<JoinHandle<()>>,
     /// What a predecessor left, until the speaker takes it.
     pub(crate) restart: Option<Restart>,
     /// Whether routes stay in the kernel at the end.
@@ -88,6 +94,8 @@ impl Helpers {
             bgp_links,
             forwarding,
             recorder,
+            saver: None,
+            restoring: None,
             restart,
             keeps_routes,
             stop,
@@ -107,6 +115,23 @@ impl Helpers {
         self.forwarding.clone()
     }
 
+    /// Saves the forwarding table in this file from the start of BGP on, and begins to put in what a predecessor saved:
+    /// beside the ports, which take as long to open.
+    pub(crate) fn save_fib(&mut self, file: Option<PathBuf>, saved: Option<SavedRoutes>) -> io::Result<()> {
+        let (Some(file), Some(tables)) = (file, self.tables.clone()) else { return Ok(()) };
+        self.saver = Some(Arc::new(FibSaver::new(file, tables.clone())));
+        if let Some(saved) = saved {
+            let body = move || tables.restore(&saved);
+            self.restoring = Some(thread::Builder::new().name("restore".to_owned()).spawn(body)?);
+        }
+        Ok(())
+    }
+
+    /// Leaves the table for a successor, or nothing.
+    pub(crate) fn close_fib(&self, speaker: &Speaker, on_stop: OnStop) {
+        self.saver.iter().for_each(|saver| saver.close(speaker, on_stop));
+    }
+
     /// Starts the thread that keeps the restart note, if neighbors may keep our routes.
     pub(crate) fn keep_note(
         &mut self,
@@ -122,6 +147,14 @@ impl Helpers {
     }
 
     pub(crate) fn start(&mut self, bgp: &Arc<BgpConfig>, speaker: &Arc<Speaker>) -> io::Result<()> {
+        // BGP's routes come after the saved ones, which would replace them otherwise.
+        if self.restoring.take().is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("a thread of this program panicked; please report it");
+        }
+        if let Some(saver) = self.saver.clone() {
+            let (speaker, stop) = (speaker.clone(), self.stop.clone());
+            self.spawn("save-fib", move || saver.run(&speaker, &stop))?;
+        }
         if let (Some(tables), Install::Fib) = (self.tables.clone(), bgp.install) {
             let speaker = speaker.clone();
             self.spawn("fib", move || tables.run(&speaker))?;

@@ -166,7 +166,9 @@ impl KernelThread {
             let task = self.inbox.next(WAIT);
             let is_idle = matches!(task, Task::Idle);
             match task {
-                Task::Changes(changes) => self.outlet.handle_changes(&changes, &mut self.installer),
+                Task::Changes(changes) => {
+                    self.outlet.handle_all(changes.iter().map(|each| &**each), &mut self.installer);
+                }
                 Task::Rescan(shard) => rescan(speaker, shard, &mut self.outlet, &mut self.installer),
                 Task::Idle | Task::Ground => {}
                 Task::Closed => return self.finish(),

@@ -38,6 +38,7 @@ mod reload;
 mod restart;
 pub mod rights;
 mod rpki;
+mod saved_fib;
 mod seed;
 mod service;
 mod stopping;
@@ -45,6 +46,7 @@ mod stopping;
 #[path = "../../ports/tests/common/mod.rs"]
 mod test_namespace;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -53,8 +55,9 @@ use std::time::{Duration, Instant};
 use thalweg_bgp::export::ExportLimits;
 use thalweg_config::{BgpConfig, ConfigSource, Install, OnStop, RouterConfig};
 use thalweg_exec::control_plane::{SchedulingOptions, schedule};
+use thalweg_node::fib::SavedRoutes;
 use thalweg_node::forwarding::{ForwardingTables, Inbox};
-use thalweg_node::speaker::{Speaker, SpeakerOptions};
+use thalweg_node::speaker::{Restart, Speaker, SpeakerOptions};
 
 use control::ControlServer;
 use helpers::{Helpers, NO_THREAD};
@@ -85,6 +88,8 @@ pub fn run(source: ConfigSource, config: &RouterConfig, options: &RunOptions) ->
     let stop = Arc::new(Stopping::default());
     let note = restart::path(&socket.path);
     let left = bgp.as_deref().and_then(|bgp| restart::find(&note, bgp, options.restarting));
+    let fib_file = bgp.as_deref().filter(|bgp| bgp.save_fib).map(|_| saved_fib::path(&socket.path));
+    let (left, saved) = with_saved_fib(bgp.as_deref(), fib_file.as_deref(), left);
     let install = bgp.as_ref().map_or(Install::None, |bgp| bgp.install);
     let inbox = (install != Install::None).then(Arc::<Inbox>::default);
     // The tables belong to the router; all other parts get handles.
@@ -96,6 +101,7 @@ pub fn run(source: ConfigSource, config: &RouterConfig, options: &RunOptions) ->
     };
     let tables = tables.map(Arc::new);
     let mut helpers = Helpers::new(bgp.as_deref(), config, tables.clone(), inbox, left)?;
+    helpers.save_fib(fib_file, saved).map_err(RunError::system(NO_THREAD))?;
     let packets = match &tables {
         Some(tables) if is_live => Some(Arc::new(PacketSide::start(config, tables, options)?)),
         _ => None,
@@ -116,6 +122,25 @@ pub fn run(source: ConfigSource, config: &RouterConfig, options: &RunOptions) ->
     helpers.stop();
     tracing::info!("stopped");
     result.and(stopped)
+}
+
+/// A restart of a router that saves its forwarding table needs that table, or else it is a cold start.
+fn with_saved_fib(
+    bgp: Option<&BgpConfig>,
+    file: Option<&Path>,
+    left: Option<Restart>,
+) -> (Option<Restart>, Option<SavedRoutes>) {
+    let (Some(bgp), Some(file), Some(left)) = (bgp, file, &left) else { return (left, None) };
+    match saved_fib::read(file, saved_fib::longest(bgp)) {
+        Ok(saved) => {
+            tracing::info!(prefixes = saved.len(), "restart: forwarding by the saved table");
+            (Some(left.clone()), Some(saved))
+        }
+        Err(why) => {
+            tracing::warn!("this is a cold start: {why}");
+            (None, None)
+        }
+    }
 }
 
 /// Speaks BGP until the end.
@@ -194,6 +219,7 @@ fn route(
     let on_stop = stop.on_stop(speaker.config().on_stop);
     helpers.keeps_routes.store(on_stop == OnStop::KeepRoutes, Ordering::Release);
     note.close(&speaker, on_stop);
+    helpers.close_fib(&speaker, on_stop);
     part(&speaker, packets, on_stop)
 }
 

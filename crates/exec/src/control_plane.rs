@@ -121,13 +121,15 @@ pub struct Exported {
     pub held: bool,
 }
 
-/// A change of a session's connections.
+/// A change of a session's connections or timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// The session has a new connection, which must be [attached](ControlPlane::attach).
     Opened(usize),
     /// The session has lost its last connection.
     Closed(usize),
+    /// A timer of the session expires earlier than the last [tick](ControlPlane::tick) said.
+    Sooner(usize),
 }
 
 /// The work of a control plane. Any thread may call any function; those that take a lock hold it for a bounded
@@ -186,7 +188,7 @@ pub trait ControlPlane: Send + Sync {
     /// Returns whether there is more.
     fn background_work(&self, worker: &mut Self::Worker, share: Share, now_ms: u64) -> bool;
 
-    /// The oldest change of a connection that has not been returned yet.
+    /// The oldest change of a session that has not been returned yet.
     fn poll_notice(&self) -> Option<Notice>;
 }
 

@@ -48,6 +48,7 @@
 mod dataplane;
 mod hops;
 mod resolve;
+mod saved;
 mod table;
 
 #[cfg(test)]
@@ -63,6 +64,7 @@ use thalweg_bgp::route::{Change, Changes, Chosen, RouteAddress};
 pub use dataplane::{AdjacencyOf, BaseRoutes, DEFAULTS, FibTables, PathSet, Place};
 pub use hops::{Unresolved, Way};
 pub use resolve::{DEPTH_MAX, Underlay, UnderlayRoute, UnderlayTarget};
+pub use saved::{SavedError, SavedRoutes};
 pub use table::HopNumber;
 
 use hops::{Hops, Moved, Target};
@@ -166,9 +168,22 @@ impl Outlet {
 
     /// Applies a shard's changes and installs the result.
     pub fn handle_changes(&mut self, changes: &Changes, installer: &mut dyn RouteInstaller) {
-        let v4 = self.take_in(&changes.v4);
-        let v6 = self.take_in(&changes.v6);
-        self.install(&v4, &v6, installer);
+        self.handle_all([changes], installer);
+    }
+
+    /// Applies changes in this order, and installs the result of all at once: ordered by address, because a table
+    /// writes neighboring prefixes together.
+    pub fn handle_all<'c>(
+        &mut self,
+        all: impl IntoIterator<Item = &'c Changes>,
+        installer: &mut dyn RouteInstaller,
+    ) {
+        let (mut v4, mut v6) = (Vec::new(), Vec::new());
+        for changes in all {
+            self.take_in(&changes.v4, &mut v4);
+            self.take_in(&changes.v6, &mut v6);
+        }
+        self.install(&in_order(v4), &in_order(v6), installer);
     }
 
     /// Replaces the underlay and installs the result.
@@ -244,12 +259,12 @@ impl Outlet {
     }
 
     /// Updates the table of prefixes and marks the next hops whose resolution may change.
-    fn take_in<A: RouteAddress>(&mut self, changes: &[Change<A>]) -> Vec<Touched<A>>
+    fn take_in<A: RouteAddress>(&mut self, changes: &[Change<A>], touched: &mut Vec<Touched<A>>)
     where
         Tables: table::Both<A>,
         IpPrefix: From<Prefix<A>>,
     {
-        let mut touched = Vec::with_capacity(changes.len());
+        touched.reserve(changes.len());
         // Consecutive changes often have the same attributes.
         let mut recent: Option<(usize, Option<Target>)> = None;
         for change in changes {
@@ -281,7 +296,6 @@ impl Outlet {
                 touched.push(Touched { prefix: change.prefix, before, now });
             }
         }
-        touched
     }
 
     fn install(&mut self, v4: &[Touched<u32>], v6: &[Touched<u128>], installer: &mut dyn RouteInstaller) {
@@ -335,6 +349,20 @@ impl Outlet {
         let installed = touched.before.is_some_and(was_resolved);
         (hop.is_some() || installed).then_some(Install { prefix: touched.prefix, hop })
     }
+}
+
+/// Touched prefixes by address, each once: what it was before the first change, and is after the last.
+fn in_order<A: RouteAddress>(mut touched: Vec<Touched<A>>) -> Vec<Touched<A>> {
+    touched.sort_by_key(|each| (each.prefix.address(), each.prefix.length()));
+    touched.dedup_by(|later, first| {
+        let is_same = later.prefix == first.prefix;
+        if is_same {
+            first.now = later.now;
+        }
+        is_same
+    });
+    touched.retain(|each| each.before != each.now);
+    touched
 }
 
 /// The target of a route; `None` for routes of this router, which others install.

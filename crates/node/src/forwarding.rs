@@ -37,6 +37,10 @@ pub use tables::{ConfiguredRoutes, ForwardingTables, TablesRead, vrf_named};
 /// installed from the queue and never held twice.
 pub const QUEUE_CHANGES_MAX: usize = 1 << 18;
 
+/// Changes installed together at most. The more wait, the more of them fall into the same piece of the table, which is
+/// then written once. Others wait for the tables meanwhile: some hundredths of a second.
+const BATCH_CHANGES_MAX: usize = 1 << 15;
+
 /// Unresolved next hops shown.
 const UNRESOLVED_SHOWN: usize = 16;
 
@@ -65,8 +69,8 @@ pub trait Forwarding: Send + Sync {
 /// The next step of the installing thread.
 #[derive(Debug)]
 pub enum Task {
-    /// Install changes of one shard.
-    Changes(SharedChanges),
+    /// Install changes, in this order.
+    Changes(Vec<SharedChanges>),
     /// Rescan a shard whose changes were dropped: see [`rescan`].
     Rescan(usize),
     /// The underlay changed, or parts of it died or came back.
@@ -194,10 +198,19 @@ impl State {
             self.counters.rescans += 1;
             return Some(Task::Rescan(shard));
         }
-        let changes = self.queue.pop_front()?;
-        self.queued[changes.shard % SHARDS] -= 1;
-        self.counters.waiting -= (changes.v4.len() + changes.v6.len()) as u64;
-        Some(Task::Changes(changes))
+        let (mut batch, mut count) = (Vec::new(), 0);
+        while let Some(next) = self.queue.front() {
+            count += next.v4.len() + next.v6.len();
+            if count > BATCH_CHANGES_MAX && !batch.is_empty() {
+                break;
+            }
+            batch.extend(self.queue.pop_front());
+        }
+        for changes in &batch {
+            self.queued[changes.shard % SHARDS] -= 1;
+            self.counters.waiting -= (changes.v4.len() + changes.v6.len()) as u64;
+        }
+        (!batch.is_empty()).then_some(Task::Changes(batch))
     }
 }
 

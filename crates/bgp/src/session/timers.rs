@@ -9,9 +9,9 @@ use super::remarks::REPEAT_MS;
 use super::{Run, Session};
 use crate::peer::Millis;
 
-/// The time before the first attempt to connect is repeated; it doubles. Short, because a neighbor may learn that our
-/// process was killed from the first attempt of the next one, which it then refuses.
-const CONNECT_RETRY_FIRST_MS: u64 = 250;
+/// The time before the first attempt to connect is repeated; it doubles. Short, because a neighbor refuses connections
+/// until it learns that our killed process's session is dead, which takes it a few tenths of a second.
+const CONNECT_RETRY_FIRST_MS: u64 = 50;
 
 /// How much longer the hold timer waits while received bytes wait for us.
 const HOLD_EXTENSION_MS: u64 = 10_000;

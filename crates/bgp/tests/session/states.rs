@@ -328,6 +328,24 @@ fn a_connection_that_gives_way_was_never_answered() {
     }
 }
 
+/// A neighbor that still believes in the session of our predecessor accepts and closes. It is asked again after a moment,
+/// and then less and less often.
+#[test]
+fn a_refused_connection_is_tried_again_soon_and_then_less_often() {
+    let mut lone = Lone::new();
+    lone.event("start");
+    for longest_ms in [50, 100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000, 30_000] {
+        ["tcp-out", "tcp-lost"].into_iter().for_each(|event| lone.event(event));
+        lone.drain();
+        let next = lone.session.next_deadline().expect("a timer is running");
+        let wait_ms = next.since(lone.now);
+        assert!((longest_ms * 3 / 4..=longest_ms).contains(&wait_ms), "{wait_ms} of {longest_ms} ms");
+        lone.now = next;
+        lone.session.handle_timer(lone.now);
+        assert!(lone.drain().contains(&Action::Connect));
+    }
+}
+
 /// The neighbor's connection may be dead before it says anything: ours is opened beside it and carries the
 /// session.
 #[test]

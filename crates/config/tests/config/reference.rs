@@ -252,6 +252,7 @@ bgp always_compare_med = true
 bgp med_missing_as_worst = true
 bgp compare_med_in_confederation = true
 bgp selection_deferral_s = 7
+bgp save_fib = true
 bgp on_stop = "keep-routes"
 bgp networks = ["192.0.2.0/24"]
 bgp.kernel table = 7

@@ -30,7 +30,8 @@
 //!
 //! A change repaints the /19 nodes it touches: one for a /19 or longer, 2,048 for a /8. If the bitmap
 //! stays, values are stored in place; otherwise a new run is written aside and the node swapped. Where no
-//! longer prefix exists, nodes are filled without a walk through the routes.
+//! longer prefix exists, nodes are filled without a walk through the routes. Changes that come together repaint a node
+//! once ([`Writer::apply`](super::Writer::apply)).
 //!
 //! # Limits
 //!
@@ -381,6 +382,8 @@ fn bitmap_of(runs: &[(u32, u32)]) -> u64 {
 impl Table for Fib4Table {
     type Address = u32;
     type Shared = Fib4;
+
+    const PIECE_BITS: Option<u8> = Some(ROOT_BITS);
 
     fn create() -> Result<Self, LpmError> {
         Ok(Self {

@@ -143,6 +143,33 @@ where
     assert!(probes.iter().all(|&address| table.lookup(address) == NO_ROUTE));
 }
 
+/// Several changes at once have the result of one after the other.
+fn follow_in_batches<T: Table>(start: &[(Prefix<T::Address>, NextHopId)], steps: &Steps<T::Address>)
+where
+    T::Shared: Paths<T::Address>,
+    T::Address: Workload,
+{
+    let probes =
+        probes(start.iter().map(|&(prefix, _)| prefix).chain(steps.iter().map(|&(prefix, _)| prefix)));
+    let mut writer = Writer::<T>::from_routes(start.iter().copied()).unwrap();
+    let mut known: BTreeMap<_, _> = start.iter().copied().collect();
+    let table = writer.table().clone();
+    for mut batch in steps.chunks(16).map(<[_]>::to_vec) {
+        for (prefix, step) in &batch {
+            match step {
+                Some(hop) => known.insert(*prefix, *hop),
+                None => known.remove(prefix),
+            };
+        }
+        // Of two changes of a prefix the later still counts.
+        batch.sort_by_key(|(prefix, _)| (prefix.address().to_u128(), prefix.length()));
+        assert_eq!(writer.apply(&batch), 0);
+        assert_eq!(writer.routes().len(), known.len());
+        assert!(known.iter().all(|(prefix, hop)| writer.routes().get(*prefix) == Some(*hop)));
+        assert_same(&*table, writer.routes(), &probes);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
@@ -159,6 +186,16 @@ proptest! {
     #[test]
     fn fib6_follows_the_routes((start, steps) in histories::<u128>()) {
         follow::<Fib6Table>(&start, &steps);
+    }
+
+    #[test]
+    fn fib4_takes_several_changes_at_once((start, steps) in histories::<u32>()) {
+        follow_in_batches::<Fib4Table>(&start, &steps);
+    }
+
+    #[test]
+    fn fib6_takes_several_changes_at_once((start, steps) in histories::<u128>()) {
+        follow_in_batches::<Fib6Table>(&start, &steps);
     }
 
     #[test]
@@ -211,6 +248,18 @@ fn refuses_what_it_cannot_keep() {
     assert_eq!(Prefix::new(0_u32, 33), Err(thalweg_base::LengthOutOfRange { length: 33, max: 32 }));
     let net: Ipv6Net = "2001:db8::1/64".parse().unwrap();
     assert_eq!(Prefix::from(net), Prefix::new(0x2001_0db8_u128 << 96, 64).unwrap());
+}
+
+/// A piece is painted once for all its changes: a next hop that cannot be costs the others nothing.
+#[test]
+fn of_several_changes_only_the_impossible_ones_are_refused() {
+    let mut writer = Fib4Writer::new().unwrap();
+    let of = |last: u32| Prefix::new(0xc000_0200 + last, 32).unwrap();
+    let changes =
+        [(of(1), Some(7)), (of(2), Some(0)), (of(3), Some(0x8000)), (of(4), Some(9)), (of(5), None)];
+    assert_eq!(writer.apply(&changes), 2);
+    let found = [1, 2, 3, 4, 5].map(|last| writer.table().lookup(0xc000_0200 + last));
+    assert_eq!(found, [7, NO_ROUTE, NO_ROUTE, 9, NO_ROUTE]);
 }
 
 #[test]

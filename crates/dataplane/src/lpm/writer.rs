@@ -1,5 +1,6 @@
 //! The only writer of a table: the routes, and the structure painted from them.
 
+use super::address::blocks;
 use super::trie::BinaryTrie;
 use super::{Address, Lpm, LpmError, NextHopId, Prefix};
 use std::sync::Arc;
@@ -10,6 +11,10 @@ pub trait Table: Sized {
     type Address: Address;
     /// The readers' half.
     type Shared: Lpm<Self::Address>;
+
+    /// The longest prefixes of which [`Self::refresh`] changes all or nothing and takes no longer than for a single
+    /// longer route in it. Several changes in one are then painted together. `None` if there are none.
+    const PIECE_BITS: Option<u8> = None;
 
     /// An empty table.
     fn create() -> Result<Self, LpmError>;
@@ -91,6 +96,61 @@ impl<T: Table> Writer<T> {
             return Err(error);
         }
         Ok(Some(before))
+    }
+
+    /// Sets and removes routes; of two for a prefix the later counts. What follows each other in one piece of the table
+    /// is painted once, so sorted changes cost least. Returns how many changes the table refused.
+    pub fn apply(&mut self, changes: &[(Prefix<T::Address>, Option<NextHopId>)]) -> u64 {
+        let piece = |prefix: Prefix<T::Address>| {
+            T::PIECE_BITS.filter(|bits| prefix.length() >= *bits).map(|bits| blocks(prefix, bits).0)
+        };
+        let same =
+            |(one, _): &(_, _), (next, _): &(_, _)| piece(*one).is_some_and(|of| piece(*next) == Some(of));
+        changes.chunk_by(same).map(|part| self.apply_to_piece(part)).sum()
+    }
+
+    fn apply_to_piece(&mut self, changes: &[(Prefix<T::Address>, Option<NextHopId>)]) -> u64 {
+        let whole = match (changes, T::PIECE_BITS) {
+            ([(first, _), _, ..], Some(bits)) => Prefix::new(first.address(), bits).ok(),
+            _ => None,
+        };
+        let Some(whole) = whole else { return self.apply_one_by_one(changes) };
+        let mut before = Vec::with_capacity(changes.len());
+        for &(prefix, next_hop) in changes {
+            let was = match next_hop {
+                Some(next_hop) => self.routes.insert(prefix, next_hop),
+                None => Ok(self.routes.remove(prefix)),
+            };
+            before.push(was);
+        }
+        let refused = before.iter().filter(|was| was.is_err()).count() as u64;
+        let is_same = |(was, (_, now)): (&Result<_, _>, &(_, _))| was.as_ref().is_ok_and(|was| was == now);
+        if before.iter().zip(changes).all(is_same) || self.table.refresh(&self.routes, whole).is_ok() {
+            return refused;
+        }
+        // No room for all of them: perhaps for some.
+        for (was, (prefix, _)) in before.into_iter().zip(changes).rev() {
+            match was {
+                // It was in the trie a moment ago.
+                Ok(Some(next_hop)) => drop(self.routes.insert(*prefix, next_hop)),
+                Ok(None) => drop(self.routes.remove(*prefix)),
+                Err(_) => {}
+            }
+        }
+        self.apply_one_by_one(changes)
+    }
+
+    fn apply_one_by_one(&mut self, changes: &[(Prefix<T::Address>, Option<NextHopId>)]) -> u64 {
+        let mut refused = 0;
+        for &(prefix, next_hop) in changes {
+            let done = match next_hop {
+                Some(next_hop) if self.routes.get(prefix) == Some(next_hop) => Ok(None),
+                Some(next_hop) => self.insert(prefix, next_hop),
+                None => self.withdraw(prefix),
+            };
+            refused += u64::from(done.is_err());
+        }
+        refused
     }
 
     /// Bytes of the table, the routes and the bookkeeping together.

@@ -115,11 +115,15 @@ impl<C: ControlPlane> Pool<'_, C> {
             busy = poller.housekeeping(self.control, &mut worker, Share::ALL, &mut due_ms, now);
             self.export(&mut worker, !busy, now, &mut busy);
             while let Some(notice) = self.control.poll_notice() {
-                if let Notice::Opened(session) = notice {
-                    self.make_room(session);
-                    poller.sockets().attach(self.control, session)?;
-                    due_ms = 0;
+                match notice {
+                    Notice::Opened(session) => {
+                        self.make_room(session);
+                        poller.sockets().attach(self.control, session)?;
+                    }
+                    Notice::Closed(_) => continue,
+                    Notice::Sooner(_) => {}
                 }
+                due_ms = 0;
             }
         }
         Ok(())

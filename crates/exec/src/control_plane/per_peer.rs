@@ -103,6 +103,7 @@ impl<C: ControlPlane> PeerThreads<'_, C> {
                             old.waker.wake();
                         }
                     }
+                    Notice::Sooner(_) => {}
                 }
                 due_ms = 0;
             }

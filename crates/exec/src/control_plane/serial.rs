@@ -40,10 +40,12 @@ fn rounds<C: ControlPlane>(
             control.write_share(&mut worker, Share::ALL, now);
         }
         while let Some(notice) = control.poll_notice() {
-            if let Notice::Opened(session) = notice {
-                poller.sockets().attach(control, session)?;
-                due_ms = 0;
+            match notice {
+                Notice::Opened(session) => poller.sockets().attach(control, session)?,
+                Notice::Closed(_) => continue,
+                Notice::Sooner(_) => {}
             }
+            due_ms = 0;
         }
     }
     Ok(())

@@ -35,8 +35,8 @@ struct WorkerQueue<B> {
     /// The worker's export queue may have changes.
     export: AtomicBool,
     write: AtomicBool,
-    /// A session of the worker has a new connection, so its timers have changed.
-    opened: AtomicBool,
+    /// A timer of one of the worker's sessions may expire sooner than the last tick said.
+    timers: AtomicBool,
     waker: ThreadWaker,
     sockets: Sockets,
 }
@@ -66,7 +66,7 @@ pub(super) fn run<C: ControlPlane>(
             inbox: Mutex::new(VecDeque::with_capacity(BATCHES_IN_FLIGHT_MAX)),
             export: AtomicBool::new(false),
             write: AtomicBool::new(false),
-            opened: AtomicBool::new(false),
+            timers: AtomicBool::new(false),
             waker: poller.waker(),
             sockets: poller.sockets().clone(),
         });
@@ -124,7 +124,7 @@ impl<C: ControlPlane> Pool<'_, C> {
                 }
                 self.control.write(&mut worker, session, now);
             }
-            if self.queues[index].opened.swap(false, Ordering::SeqCst) {
+            if self.queues[index].timers.swap(false, Ordering::SeqCst) {
                 due_ms = 0;
             }
             busy |= poller.housekeeping(self.control, &mut worker, share, &mut due_ms, now);
@@ -133,12 +133,16 @@ impl<C: ControlPlane> Pool<'_, C> {
                 self.control.write_share(&mut worker, share, now);
             }
             while let Some(notice) = self.control.poll_notice() {
-                if let Notice::Opened(session) = notice {
-                    let queue = &self.queues[session % self.queues.len()];
+                let session = match notice {
+                    Notice::Opened(session) | Notice::Sooner(session) => session,
+                    Notice::Closed(_) => continue,
+                };
+                let queue = &self.queues[session % self.queues.len()];
+                if notice == Notice::Opened(session) {
                     queue.sockets.attach(self.control, session)?;
-                    queue.opened.store(true, Ordering::SeqCst);
-                    queue.waker.wake();
                 }
+                queue.timers.store(true, Ordering::SeqCst);
+                queue.waker.wake();
             }
         }
         Ok(())
@@ -220,24 +224,33 @@ impl<C: ControlPlane> Pool<'_, C> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Exported, Reading, Registry, Token};
+    use super::super::{Exported, Reading, Registry, SchedulingKind, SchedulingOptions, Token, schedule_on};
     use super::*;
 
-    /// Opens a connection of a session that belongs to the second worker, seen by the first.
-    #[derive(Default)]
+    /// Something happens to a session that belongs to another worker than the one that is told.
     struct Opening {
+        notice: Notice,
+        /// The worker whose session it is.
+        owner: usize,
         stop: AtomicBool,
         wakers: Mutex<Wakers>,
         has_ticked: AtomicBool,
-        has_opened: AtomicBool,
+        is_told: AtomicBool,
         is_attached: AtomicBool,
-        /// Rounds of the second worker since the connection was attached.
+        /// Rounds of the owner since then.
         rounds: AtomicUsize,
-        /// The second worker's timers ran since then.
+        /// The owner's timers ran since then.
         is_done: AtomicBool,
     }
 
     impl Opening {
+        fn new(notice: Notice, owner: usize) -> Self {
+            let no = || AtomicBool::new(false);
+            let (stop, has_ticked, is_told, is_attached, is_done) = (no(), no(), no(), no(), no());
+            let (wakers, rounds) = (Mutex::default(), AtomicUsize::default());
+            Self { notice, owner, stop, wakers, has_ticked, is_told, is_attached, rounds, is_done }
+        }
+
         fn end(&self) {
             self.stop.store(true, Ordering::SeqCst);
             self.wakers.lock().wake_all();
@@ -289,9 +302,9 @@ mod tests {
 
         fn write_share(&self, (): &mut (), _: Share, _: u64) {}
 
-        /// The next timer is far away, unless a connection opens.
+        /// The next timer is far away, until something happens.
         fn tick(&self, (): &mut (), share: Share, now_ms: u64) -> u64 {
-            if share.index == 1 {
+            if share.index == self.owner {
                 self.has_ticked.store(true, Ordering::SeqCst);
                 if self.is_attached.load(Ordering::SeqCst) {
                     self.is_done.store(true, Ordering::SeqCst);
@@ -303,7 +316,7 @@ mod tests {
 
         fn background_work(&self, (): &mut (), share: Share, _: u64) -> bool {
             let is_attached = self.is_attached.load(Ordering::SeqCst);
-            if share.index == 1 && is_attached && self.rounds.fetch_add(1, Ordering::SeqCst) == 20 {
+            if share.index == self.owner && is_attached && self.rounds.fetch_add(1, Ordering::SeqCst) == 20 {
                 self.end();
             }
             false
@@ -312,14 +325,30 @@ mod tests {
         fn poll_notice(&self) -> Option<Notice> {
             let is_first = thread::current().name() != Some("shard-1");
             let may = is_first && self.has_ticked.load(Ordering::SeqCst);
-            (may && !self.has_opened.swap(true, Ordering::SeqCst)).then_some(Notice::Opened(1))
+            let notice = (may && !self.is_told.swap(true, Ordering::SeqCst)).then_some(self.notice);
+            if matches!(notice, Some(Notice::Sooner(_))) {
+                self.is_attached.store(true, Ordering::SeqCst);
+            }
+            notice
         }
     }
 
     #[test]
-    fn the_owner_of_a_session_looks_at_its_timers_when_it_opens() {
-        let opening = Opening::default();
-        run(&opening, 2, &Machine::real(), &opening.stop).expect("threads");
-        assert!(opening.is_done.load(Ordering::SeqCst));
+    fn the_owner_of_a_session_looks_at_its_timers_when_they_come_nearer() {
+        for notice in [Notice::Opened(1), Notice::Sooner(1)] {
+            let opening = Opening::new(notice, 1);
+            run(&opening, 2, &Machine::real(), &opening.stop).expect("threads");
+            assert!(opening.is_done.load(Ordering::SeqCst), "{notice:?}");
+        }
+    }
+
+    #[test]
+    fn all_schedulings_look_at_timers_that_come_nearer() {
+        for kind in [SchedulingKind::Serial, SchedulingKind::PerPeer, SchedulingKind::Dynamic] {
+            let opening = Opening::new(Notice::Sooner(1), 0);
+            let options = SchedulingOptions { kind, threads: 2 };
+            schedule_on(&Machine::real(), &opening, options, &opening.stop).expect("threads");
+            assert!(opening.is_done.load(Ordering::SeqCst), "{kind}");
+        }
     }
 }

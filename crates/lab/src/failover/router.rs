@@ -25,6 +25,8 @@ thalweg_base::words! {
     pub enum RouterKind {
         /// BGP with both transits.
         ThalwegBgp => "thalweg-bgp",
+        /// The same with graceful restart and a saved forwarding table.
+        ThalwegSaved => "thalweg-saved",
         /// A route by each transit, with metrics and health checks.
         ThalwegCheck => "thalweg-check",
         /// BIRD with both transits, and the kernel.
@@ -42,12 +44,16 @@ thalweg_base::words! {
     }
 }
 
+/// What `thalweg-saved` has more than `thalweg-bgp`.
+const SAVED: &str = "save_fib = true\ngraceful_restart = true\n";
+
 impl RouterKind {
     /// Whether the failure is one for this router.
     pub fn meets(self, failure: Failure) -> bool {
         match failure {
             Failure::Router => self.is_pair(),
             _ if self.is_pair() => false,
+            _ if self == Self::ThalwegSaved => failure == Failure::Process,
             Failure::Link | Failure::Port | Failure::Gateway | Failure::Moved => true,
             Failure::Session => self.needs_bird(),
             Failure::Process => self != Self::KernelGroup,
@@ -75,13 +81,13 @@ impl RouterKind {
 
     /// Whether it is made of our program.
     fn is_ours(self) -> bool {
-        matches!(self, Self::ThalwegBgp | Self::ThalwegCheck | Self::ThalwegVrrp | Self::ThalwegStandby)
+        self.speaks_our_bgp() || matches!(self, Self::ThalwegCheck | Self::ThalwegVrrp | Self::ThalwegStandby)
     }
 
     /// Programs that must be installed, each with its package.
     pub(super) fn needs(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Self::ThalwegBgp | Self::Bird => &[("bird", "bird2")],
+            Self::ThalwegBgp | Self::ThalwegSaved | Self::Bird => &[("bird", "bird2")],
             Self::Keepalived => &[("keepalived", "keepalived")],
             Self::Conntrackd => {
                 &[("keepalived", "keepalived"), ("conntrackd", "conntrackd"), ("nft", "nftables")]
@@ -92,7 +98,12 @@ impl RouterKind {
 
     /// Whether BIRD takes part.
     fn needs_bird(self) -> bool {
-        matches!(self, Self::ThalwegBgp | Self::Bird)
+        self.speaks_our_bgp() || self == Self::Bird
+    }
+
+    /// Whether it is our program with BGP.
+    fn speaks_our_bgp(self) -> bool {
+        matches!(self, Self::ThalwegBgp | Self::ThalwegSaved)
     }
 }
 
@@ -148,7 +159,7 @@ impl Router {
             router.second = Some(router.half(site, second, 1, options)?);
         }
         if kind.needs_bird() {
-            site.announce()?;
+            site.announce(kind == RouterKind::ThalwegSaved)?;
         }
         Ok(router)
     }
@@ -269,7 +280,8 @@ impl Router {
             | RouterKind::ThalwegStandby
             | RouterKind::Conntrackd => return self.half(site, &site.router, 0, options).map(Some),
             RouterKind::Bird => return site.bird(&site.router, "r", &bird()).map(Some),
-            RouterKind::ThalwegBgp => ports(&options.driver, true) + &bgp(),
+            RouterKind::ThalwegBgp => ports(&options.driver, true) + &bgp(""),
+            RouterKind::ThalwegSaved => ports(&options.driver, true) + &bgp(SAVED),
             RouterKind::ThalwegCheck => ports(&options.driver, false) + &checked(),
         };
         let config = site.file("router.toml", &text)?;
@@ -292,10 +304,12 @@ impl Router {
             RouterKind::ThalwegCheck => {
                 self.ask_at(&self.socket, "checks").is_some_and(|check| check["state"] == "passed")
             }
-            RouterKind::ThalwegBgp => self.ask_at(&self.socket, "forwarding").is_some_and(|view| {
-                let protected = view["protected_prefixes"].as_u64();
-                protected >= Some(self.prefixes.into()) && view["waiting"] == 0
-            }),
+            RouterKind::ThalwegBgp | RouterKind::ThalwegSaved => {
+                self.ask_at(&self.socket, "forwarding").is_some_and(|view| {
+                    let protected = view["protected_prefixes"].as_u64();
+                    protected >= Some(self.prefixes.into()) && view["waiting"] == 0
+                })
+            }
             RouterKind::Bird => {
                 let control = site.control("r");
                 let said = site.router.exec(&["birdc", "-s", &control, "show", "route", "count"]);
@@ -373,9 +387,11 @@ fn port(driver: &str, name: &str, address: &str, mirrored: bool) -> String {
     )
 }
 
-fn bgp() -> String {
-    let mut text =
-        format!("\n[bgp]\nas = {ROUTER_AS}\nrouter_id = \"{}\"\ninstall = \"fib\"\n", router_address(0));
+fn bgp(more: &str) -> String {
+    let mut text = format!(
+        "\n[bgp]\nas = {ROUTER_AS}\nrouter_id = \"{}\"\ninstall = \"fib\"\n{more}",
+        router_address(0)
+    );
     for (place, asn) in (1..).zip(TRANSIT_AS) {
         text += &format!(
             "\n[[bgp.neighbor]]\naddress = \"{}\"\nas = {asn}\nimport = \"accept\"\nexport = \"reject\"\n\

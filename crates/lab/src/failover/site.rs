@@ -172,9 +172,10 @@ impl Site {
         end.ip(&format!("address add {}/24 dev br0", neighbor_address(place)))
     }
 
-    /// Starts the transits' BGP daemons.
-    pub(super) fn announce(&mut self) -> Result<(), ForwardingError> {
+    /// Starts the transits' BGP daemons, with graceful restart or without.
+    pub(super) fn announce(&mut self, graceful: bool) -> Result<(), ForwardingError> {
         let mut routes = String::new();
+        let graceful = if graceful { "graceful restart yes;" } else { "" };
         for number in 0..self.prefixes {
             let _ = write!(routes, "route {} blackhole;", prefix(number)); // a string takes everything
         }
@@ -184,7 +185,7 @@ impl Site {
             let text = format!(
                 "router id {own};\nprotocol device {{}}\nprotocol static {{ ipv4; {routes} }}\n\
                  protocol bgp peer {{ local {own} as {asn}; neighbor {router} as {ROUTER_AS};\n  \
-                 connect delay time 1; connect retry time 1; error wait time 1,1; hold time {HOLD_S};\n  \
+                 connect delay time 1; connect retry time 1; error wait time 1,1; hold time {HOLD_S}; {graceful}\n  \
                  ipv4 {{ import none; export filter {{ {longer} accept; }}; }}; }}\n"
             );
             let daemon = self.bird(&self.transits[place - 1], PORTS[place], &text)?;

@@ -4,7 +4,7 @@ use crate::markup::escape;
 use std::fmt::Write;
 
 /// The number of series colors; further series start again with the first.
-pub const PALETTE_LEN: usize = 7;
+pub const PALETTE_LEN: usize = 10;
 
 /// The number of shades for ordered series; further series use the last.
 const SHADES_LEN: usize = 5;
@@ -38,7 +38,8 @@ pub const STYLE: &str = "\
 .tw-plot .dashed{stroke-dasharray:6 4}
 .tw-plot .tail{stroke:currentColor;stroke-width:1.5;stroke-dasharray:2 3}
 .tw-plot .s0{color:#0072b2}.tw-plot .s1{color:#d55e00}.tw-plot .s2{color:#009e73}.tw-plot .s3{color:#b35a8c}
-.tw-plot .s4{color:#c98a00}.tw-plot .s5{color:#3f9fd6}.tw-plot .s6{color:#444c56}
+.tw-plot .s4{color:#c98a00}.tw-plot .s5{color:#3f9fd6}.tw-plot .s6{color:#444c56}.tw-plot .s7{color:#990000}
+.tw-plot .s8{color:#3d2bdc}.tw-plot .s9{color:#451277}
 .tw-plot .q0{color:#9ecbe6}.tw-plot .q1{color:#5aa7d6}.tw-plot .q2{color:#2a7fb8}.tw-plot .q3{color:#0b5a94}
 .tw-plot .q4{color:#07365c}
 @media (prefers-color-scheme:dark){
@@ -52,7 +53,8 @@ pub const STYLE: &str = "\
 .tw-plot .mark{stroke:#12161c}
 .tw-plot .range{stroke:#e6edf3}
 .tw-plot .s0{color:#3d9be0}.tw-plot .s1{color:#ee7733}.tw-plot .s2{color:#1fbf92}.tw-plot .s3{color:#dc8fbd}
-.tw-plot .s4{color:#e6a91a}.tw-plot .s5{color:#7cc7f0}.tw-plot .s6{color:#b1bac4}
+.tw-plot .s4{color:#e6a91a}.tw-plot .s5{color:#7cc7f0}.tw-plot .s6{color:#b1bac4}.tw-plot .s7{color:#d8352a}
+.tw-plot .s8{color:#6f63ff}.tw-plot .s9{color:#8f5a6c}
 .tw-plot .q0{color:#1f5f8f}.tw-plot .q1{color:#2f83bf}.tw-plot .q2{color:#56a8dc}.tw-plot .q3{color:#8ecaf0}
 .tw-plot .q4{color:#cbe7fa}
 }
@@ -158,7 +160,10 @@ impl Svg {
             3 => polygon(&[(0.0, -5.8), (5.8, 0.0), (0.0, 5.8), (-5.8, 0.0)]),
             4 => polygon(&[(0.0, 5.6), (5.2, -4.0), (-5.2, -4.0)]),
             5 => polygon(&[(-2.5, -5.0), (2.5, -5.0), (5.2, 0.0), (2.5, 5.0), (-2.5, 5.0), (-5.2, 0.0)]),
-            _ => polygon(&[(-5.6, 0.0), (4.0, -5.2), (4.0, 5.2)]),
+            6 => polygon(&[(-5.6, 0.0), (4.0, -5.2), (4.0, 5.2)]),
+            7 => polygon(&[(5.6, 0.0), (-4.0, -5.2), (-4.0, 5.2)]),
+            8 => polygon(&[(-5.2, -5.2), (5.2, -5.2), (-5.2, 5.2), (5.2, 5.2)]),
+            _ => polygon(&[(-5.2, -5.2), (5.2, 5.2), (5.2, -5.2), (-5.2, 5.2)]),
         };
         let title = escape(title);
         self.raw(&format!("<g class=\"mark s{}\"><title>{title}</title>{shape}</g>", series % PALETTE_LEN));
@@ -236,4 +241,56 @@ pub(super) fn legend(svg: &mut Svg, left: f64, top: f64, entries: &[(Key, &str)]
         x += width + GAP;
     }
     if entries.is_empty() { 0.0 } else { (row + 1.0) * ROW }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failover::RouterKind;
+
+    /// Red, green and blue as light, not as numbers in a file.
+    fn light(color: &str) -> [f64; 3] {
+        [0, 2, 4].map(|at| {
+            let value = f64::from(u8::from_str_radix(&color[at..at + 2], 16).expect("hexadecimal")) / 255.0;
+            if value <= 0.040_45 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
+        })
+    }
+
+    /// The contrast of WCAG 2.
+    fn contrast(one: &str, other: &str) -> f64 {
+        let luminance = |color| {
+            let [red, green, blue] = light(color);
+            0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05
+        };
+        let (one, other): (f64, f64) = (luminance(one), luminance(other));
+        one.max(other) / one.min(other)
+    }
+
+    /// The colors of the palette in each scheme, with the paper's.
+    fn schemes() -> [(&'static str, Vec<&'static str>); 2] {
+        let (bright, dark) = STYLE.split_once("@media").expect("two schemes");
+        [("ffffff", bright), ("12161c", dark)].map(|(paper, style)| {
+            let of = |index| {
+                let (_, rest) = style.split_once(&format!(".s{index}{{color:#"))?;
+                Some(&rest[..6])
+            };
+            (paper, (0..).map_while(of).collect())
+        })
+    }
+
+    #[test]
+    fn series_have_colors_of_their_own_that_can_be_seen() {
+        assert!(PALETTE_LEN >= RouterKind::ALL.len(), "the largest plot has a series for each router");
+        for (paper, colors) in schemes() {
+            assert_eq!(colors.len(), PALETTE_LEN);
+            for (at, color) in colors.iter().enumerate() {
+                assert!(contrast(color, paper) > 2.9, "{color} on {paper}");
+                let alike = |other: &&&str| {
+                    let pairs = light(color).into_iter().zip(light(other));
+                    pairs.map(|(one, other)| (one.cbrt() - other.cbrt()).powi(2)).sum::<f64>().sqrt() < 0.15
+                };
+                assert_eq!(colors[..at].iter().find(alike), None, "{color}");
+            }
+        }
+    }
 }

@@ -498,6 +498,7 @@ where
     /// Installs items; returns how many the table refused.
     fn install(&mut self, items: &[Install<T::Address>]) -> u64 {
         let mut refused = 0;
+        let mut changes = Vec::with_capacity(items.len());
         for item in items {
             if item.prefix.length() == 0 {
                 refused += u64::from(!self.set_default(item.prefix));
@@ -510,9 +511,9 @@ where
                 };
                 continue;
             }
-            refused += u64::from(!self.set(item.prefix, item.hop));
+            changes.push((item.prefix, item.hop));
         }
-        refused
+        refused + self.writer.apply(&changes)
     }
 
     fn base_route(&self, prefix: Prefix<T::Address>) -> Option<NextHopId> {
@@ -547,12 +548,7 @@ where
 
     /// Returns whether the table had room.
     fn set(&mut self, prefix: Prefix<T::Address>, number: Option<NextHopId>) -> bool {
-        let done = match number {
-            Some(number) if self.writer.routes().get(prefix) == Some(number) => Ok(None),
-            Some(number) => self.writer.insert(prefix, number),
-            None => self.writer.withdraw(prefix),
-        };
-        done.is_ok()
+        self.writer.apply(&[(prefix, number)]) == 0
     }
 }
 

@@ -47,7 +47,7 @@ thalweg_base::words! {
 }
 
 /// A target and its backup next hop.
-type Pair = (Target, Option<IpAddr>);
+pub(super) type Pair = (Target, Option<IpAddr>);
 
 #[derive(Debug)]
 struct Hop {
@@ -159,6 +159,16 @@ impl Hops {
     /// Whether some number has the address as next hop or backup.
     pub(super) fn has(&self, address: IpAddr) -> bool {
         self.by_address.range((address, 0)..=(address, HopNumber::MAX)).next().is_some()
+    }
+
+    /// The targets and backups in use, and the index of each number among them.
+    pub(super) fn pairs(&self) -> (Vec<Pair>, HashMap<HopNumber, u16>) {
+        let used = (self.first..=self.last).zip(&self.slots).filter_map(|(number, hop)| {
+            let hop = hop.as_ref()?;
+            Some(((hop.target, hop.backup), number))
+        });
+        let (pairs, numbers): (Vec<_>, Vec<_>) = used.unzip();
+        (pairs, numbers.into_iter().zip(0..).collect())
     }
 
     fn has_room_for_pairs(&self) -> bool {

@@ -462,6 +462,28 @@ fn a_next_hop_that_moves_costs_no_prefix_where_numbers_move_them() {
     }
 }
 
+/// Of several changes of a prefix only the last is installed: a route that came and went at once leaves nothing.
+#[test]
+fn changes_that_come_together_are_installed_once_and_in_order() {
+    let attributes = Attributes(Interner::new(7));
+    let mut recorder = Recorder::default();
+    let mut outlet = Outlet::new(OutletConfig::default(), Underlay::everything_on(0));
+    let by = |last: u8, prefixes: &[u32]| {
+        announce(&attributes, prefixes.iter().copied(), [10, 0, 0, last].into(), PeerId(3))
+    };
+    let (a, b, c) = (0x1400_0000, 0x1400_0100, 0x1400_0200);
+    let mut gone = by(1, &[a, c]);
+    gone.v4.iter_mut().for_each(|change| change.new = None);
+    outlet.handle_changes(&by(3, &[c]), &mut recorder);
+    recorder.calls = 0;
+    outlet.handle_all([&by(1, &[b, a]), &gone, &by(2, &[b])], &mut recorder);
+    // b by its second next hop, and c is gone; a was never there.
+    let way = Way::Neighbor { address: [10, 0, 0, 2].into(), link: 0 };
+    let expected: BTreeMap<IpPrefix, Way> = [(Prefix::new(b, 24).unwrap().into(), way)].into();
+    assert_eq!((recorder.calls, &recorder.routes), (2, &expected));
+    assert_eq!((outlet.counters().prefixes, outlet.counters().hops), ([1, 0], 1));
+}
+
 #[test]
 fn our_own_routes_are_not_installed() {
     let attributes = Attributes(Interner::new(7));

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use thalweg_base::IpPrefix;
+use thalweg_bgp::route::SHARDS;
 use thalweg_wire::MacAddr;
 
 use super::ground::{self, Alternatives, alternatives_of, routes_of, underlay_of};
@@ -21,7 +22,7 @@ use crate::BuildError;
 use crate::control::{
     AnswerError, FibNextHop, FibRouteView, FibView, ForwardingView, KernelSyncView, VrfView,
 };
-use crate::fib::{Outlet, OutletConfig, Underlay, UnderlayRoute, UnderlayTarget, Way};
+use crate::fib::{Outlet, OutletConfig, SavedRoutes, Underlay, UnderlayRoute, UnderlayTarget, Way};
 use crate::live_tables::{LiveTables, OtherWays, PortLink, RouteChange, RouteDifference};
 use crate::speaker::Speaker;
 use thalweg_config::{NextHopCheck, RouterConfig, VrfIndex};
@@ -30,6 +31,9 @@ use thalweg_dataplane::vrf::table_of;
 
 /// The timeout of a wait on the inbox. It has no effect on latency: every task wakes the thread.
 const WAIT: Duration = Duration::from_secs(10);
+
+/// The same while a predecessor's routes are in the tables, which go when the restart is over.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Ranks of paths that BGP reports: the best one and its backup.
 const RANKS: usize = 2;
@@ -99,6 +103,8 @@ struct State {
     alternatives: Alternatives,
     /// The version of link and neighbor state that the routes have followed.
     life: u64,
+    /// Routes that a predecessor saved are in the tables, and BGP has not selected ours.
+    has_saved: bool,
 }
 
 /// The tables under their lock, for one query.
@@ -150,7 +156,7 @@ impl ForwardingTables {
         let checks = config.bgp.as_ref().map(|bgp| bgp.next_hop_check);
         let alternatives = Alternatives::new(alternatives_of(config));
         Ok(Self {
-            state: Mutex::new(State { tables, outlet, ports, vrfs, alternatives, life: 0 }),
+            state: Mutex::new(State { tables, outlet, ports, vrfs, alternatives, life: 0, has_saved: false }),
             inbox,
             tells_next_hops: checks == Some(NextHopCheck::Off) && !config.ports.is_empty(),
             generation,
@@ -251,12 +257,12 @@ impl ForwardingTables {
         let Some(inbox) = &self.inbox else { return };
         speaker.report_ranks(RANKS);
         loop {
-            match inbox.next(WAIT) {
+            match inbox.next(self.patience()) {
                 Task::Ground if self.tells_next_hops => self.update_next_hops(speaker),
                 Task::Ground => {}
                 Task::Changes(changes) => {
                     let State { outlet, tables, .. } = &mut *self.state.lock();
-                    outlet.handle_changes(&changes, tables);
+                    outlet.handle_all(changes.iter().map(|each| &**each), tables);
                     self.generation.fetch_add(1, Ordering::AcqRel);
                 }
                 Task::Rescan(shard) => {
@@ -264,10 +270,54 @@ impl ForwardingTables {
                     rescan(speaker, shard, outlet, tables);
                     self.generation.fetch_add(1, Ordering::AcqRel);
                 }
-                Task::Idle => {}
+                Task::Idle => self.end_restart(speaker),
                 Task::Closed => return,
             }
         }
+    }
+
+    /// Puts in the routes that a predecessor saved, before BGP brings any. They stay until the speaker's restart is over
+    /// ([`Speaker::is_restarting`]).
+    pub fn restore(&self, saved: &SavedRoutes) {
+        for part in 0..saved.parts() {
+            // Between two parts others have their turn.
+            let mut state = self.state.lock();
+            let State { outlet, tables, .. } = &mut *state;
+            outlet.restore(saved, part, tables);
+            state.has_saved = true;
+            MutexGuard::unlock_fair(state);
+        }
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// BGP's routes, for a successor.
+    pub fn saved(&self) -> SavedRoutes {
+        self.state.lock().outlet.saved()
+    }
+
+    /// Removes the saved routes that no neighbor has repeated, once BGP has selected and all of it is installed.
+    fn end_restart(&self, speaker: &Speaker) {
+        if !self.state.lock().has_saved || speaker.is_restarting() {
+            return;
+        }
+        // What was selected may have come since the inbox was empty; it changes nothing here, and is counted there.
+        let count = |state: &State| state.outlet.counters().prefixes.iter().sum::<u64>();
+        let mut removed = 0;
+        for shard in 0..SHARDS {
+            let mut state = self.state.lock();
+            let before = count(&state);
+            let State { outlet, tables, .. } = &mut *state;
+            rescan(speaker, shard, outlet, tables);
+            removed += before.saturating_sub(count(&state));
+        }
+        self.state.lock().has_saved = false;
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        tracing::info!(removed, "restart: removed saved routes that are not announced any more");
+    }
+
+    /// How long the installing thread waits for a task.
+    fn patience(&self) -> Duration {
+        if self.state.lock().has_saved { LOOK_EVERY } else { WAIT }
     }
 
     /// Locks the tables for a query. While it holds the result, a thread must not call other methods.

@@ -55,7 +55,11 @@ impl Speaker {
                 Action::Event(event) => log::session(&state.config.name, &event),
             }
         }
-        slot.deadline_ms.store(state.next_deadline_ms(), Ordering::Release);
+        let next_ms = state.next_deadline_ms();
+        // Whoever runs the timers may sleep until the former deadline.
+        if next_ms < slot.deadline_ms.swap(next_ms, Ordering::AcqRel) {
+            self.notice(Notice::Sooner(slot.id.index()));
+        }
         self.note_deadline(slot);
         self.release_dynamic(slot, state);
         ended

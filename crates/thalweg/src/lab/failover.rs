@@ -20,8 +20,8 @@ const WATCH_S_QUICK: f64 = 1.0;
 Examples:
   thalweg lab failover --quick                             some minutes, to see that it works
   thalweg lab failover --failures link,gateway --runs 5
-It runs in its own network namespaces, which needs root, and removes them at the end. thalweg-bgp and bird need BIRD,
-keepalived itself, and conntrackd.
+It runs in its own network namespaces, which needs root, and removes them at the end. thalweg-bgp, thalweg-saved and bird
+need BIRD, keepalived itself, and conntrackd.
 Defaults: 5 rounds, 200,000 prefixes; with --quick 1 round, 1,000 prefixes.")]
 pub(crate) struct LabFailoverArgs {
     /// Routers to measure [default: all]

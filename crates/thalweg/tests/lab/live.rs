@@ -134,6 +134,9 @@ fn failover_of_links_gateways_and_the_process() {
         assert!(number(&cell["lost"]) > 0.0, "{cell}");
         assert_eq!(cell["lost_back"].is_null(), cell["failure"] == "process", "{cell}");
     }
+    // One that saves its forwarding table; left out without BIRD.
+    let (cells, left_out) = measured(&["--failures", "process,link", "--routers", "thalweg-saved,thalweg-check"]);
+    assert_eq!(cells.len() + left_out, 3, "{cells:?}");
     // A pair of routers: the second one takes over.
     let (cells, left_out) = measured(&["--failures", "router"]);
     assert_eq!(cells.len() + left_out, 4, "{cells:?}");

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Process, Router, Site, eventually, has};
 
 /// The network behind both transits.
-const BEYOND: &str = "203.0.113.0/28";
+pub(crate) const BEYOND: &str = "203.0.113.0/28";
 
-const PORTS: &str = "[ports.lan]\ninterface = \"lan\"\ndriver = \"af_packet\"\naddresses = [\"10.1.0.1/24\"]\n\n\
+pub(crate) const PORTS: &str = "[ports.lan]\ninterface = \"lan\"\ndriver = \"af_packet\"\naddresses = [\"10.1.0.1/24\"]\n\n\
      [ports.guest]\ninterface = \"guest\"\ndriver = \"af_packet\"\naddresses = [\"10.2.0.1/24\"]\nmirror = true\n\n\
      [ports.wan]\ninterface = \"wan\"\ndriver = \"af_packet\"\naddresses = [\"198.51.100.1/24\"]\nmirror = true\n\n";
 
-fn site() -> Option<Site> {
+pub(crate) fn site() -> Option<Site> {
     let site = Site::new()?;
     for transit in [GUEST, OUTSIDE] {
         let namespace = site.namespace(transit);
@@ -33,12 +33,12 @@ pub(crate) fn back_to_office(site: &Site, transit: Host) {
 }
 
 /// Whether every address beyond answers the office's first request.
-fn all_answer(site: &Site) -> bool {
+pub(crate) fn all_answer(site: &Site) -> bool {
     (1..15).all(|host| site.pings(OFFICE, &format!("203.0.113.{host}")))
 }
 
 /// The next hops of a prefix.
-fn ways(router: &Router<'_>, prefix: &str) -> Option<Vec<String>> {
+pub(crate) fn ways(router: &Router<'_>, prefix: &str) -> Option<Vec<String>> {
     let view = router.show(&["fib", prefix])?.pop()?;
     let ways = view["next_hops"].as_array()?.iter();
     let mut ways: Vec<String> = ways.filter_map(|way| Some(way["neighbor"].as_str()?.to_owned())).collect();
@@ -163,7 +163,8 @@ pub(crate) struct Bird<'t> {
 }
 
 /// A session whose hold timer would take four minutes to end it.
-const SLOW: Bird<'static> = Bird { transit: GUEST, asn: 65002, hold_time_s: 240, prefix: BEYOND, filter: "" };
+pub(crate) const SLOW: Bird<'static> =
+    Bird { transit: GUEST, asn: 65002, hold_time_s: 240, prefix: BEYOND, filter: "" };
 
 pub(crate) fn bird(site: &Site, bird: &Bird<'_>) -> Process {
     let Bird { transit, asn, hold_time_s, prefix, filter } = *bird;

@@ -36,6 +36,7 @@ mod questions;
 mod queues;
 mod reload;
 mod rights;
+mod saved_fib;
 mod sflow;
 mod site;
 mod soak;

@@ -1,0 +1,210 @@
+//! `save_fib`: the forwarding table in a file beside the control socket (`/run/thalweg/thalweg.sock.fib`), by which the
+//! next process forwards at once, while BGP comes up again (RFC 4724: the forwarding state that is preserved).
+//!
+//! ```text
+//! tables ──changed, and a neighbor keeps our routes──> file, replaced as a whole, at most every SAVE_EVERY
+//!        ──unchanged──> time of the file: so its age tells when the process died
+//! ```
+//!
+//! A process that has restarted leaves the file alone until it has selected routes of its own: routes do not get
+//! younger by passing from one short life to the next. A file that is older than neighbors keep our routes, or damaged,
+//! makes the start a cold one. Which boot and network namespace it is of, the note says (`restart`).
+//!
+//! Bounded: the file has 7 bytes for an IPv4 and 19 for an IPv6 prefix, and saving takes at most a part of a core's time
+//! ([`SAVE_SHARE`]). Told: a file that cannot be written, once.
+
+use parking_lot::Mutex;
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use thalweg_config::{BgpConfig, OnStop};
+use thalweg_exec::thread_cpu_time;
+use thalweg_node::fib::SavedRoutes;
+use thalweg_node::forwarding::ForwardingTables;
+use thalweg_node::speaker::Speaker;
+
+/// The shortest pause between two looks at the tables.
+const SAVE_EVERY: Duration = Duration::from_millis(500);
+
+/// Saving takes at most this part of a core's time.
+const SAVE_SHARE: u32 = 50;
+
+/// The largest file that is read: ten full tables.
+const BYTES_MAX: u64 = 128 << 20;
+
+/// The path of the file, beside the control socket.
+pub(crate) fn path(socket: &Path) -> PathBuf {
+    let mut name = socket.as_os_str().to_owned();
+    name.push(".fib");
+    name.into()
+}
+
+/// How long neighbors keep our routes at most.
+pub(crate) fn longest(bgp: &BgpConfig) -> Duration {
+    let dynamic = bgp.groups.iter().filter_map(|group| group.dynamic.as_ref()).map(|range| &range.template);
+    let all = bgp.neighbors.iter().map(|neighbor| &**neighbor).chain(dynamic);
+    let restarts = all.filter_map(|neighbor| neighbor.capabilities.graceful_restart);
+    let seconds = restarts.filter(|each| each.forwarding_preserved).map(|each| each.time_s).max();
+    Duration::from_secs(seconds.unwrap_or(0).into())
+}
+
+/// What a predecessor saved, unless it died longer ago than this. The error says why there is nothing to use.
+pub(crate) fn read(path: &Path, longest: Duration) -> Result<SavedRoutes, String> {
+    let failed = |error: io::Error| format!("cannot read {}: {error}", path.display());
+    let mut file = File::open(path).map_err(failed)?;
+    let facts = file.metadata().map_err(failed)?;
+    let age = SystemTime::now().duration_since(facts.modified().map_err(failed)?);
+    match age {
+        Err(_) => return Err(format!("{} is from the future", path.display())),
+        Ok(age) if age > longest => {
+            let (age, longest) = (age.as_secs_f64(), longest.as_secs());
+            return Err(format!("{} is {age:.0} s old, and neighbors wait {longest} s", path.display()));
+        }
+        Ok(_) if facts.len() > BYTES_MAX => {
+            return Err(format!("{} has more than {BYTES_MAX} bytes", path.display()));
+        }
+        Ok(_) => {}
+    }
+    let mut bytes = Vec::with_capacity(facts.len() as usize);
+    file.by_ref().take(BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
+    SavedRoutes::decode(&bytes).map_err(|error| format!("cannot use {}: {error}", path.display()))
+}
+
+/// Writes the file.
+pub(crate) struct FibSaver {
+    path: PathBuf,
+    tables: Arc<ForwardingTables>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The version of the tables in the file.
+    saved: Option<u64>,
+    /// The file must not change any more.
+    is_closed: bool,
+    has_failed: bool,
+}
+
+impl FibSaver {
+    /// Begins without a file of its own.
+    pub(crate) fn new(path: PathBuf, tables: Arc<ForwardingTables>) -> Self {
+        Self { path, tables, state: Mutex::default() }
+    }
+
+    /// Keeps the file up to date until `stop` is set.
+    pub(crate) fn run(&self, speaker: &Speaker, stop: &AtomicBool) {
+        while !stop.load(Ordering::Acquire) {
+            let (begun, before) = (Instant::now(), thread_cpu_time());
+            self.look(speaker);
+            let used = thread_cpu_time().saturating_sub(before);
+            let pause = SAVE_EVERY.max(used * SAVE_SHARE);
+            while begun.elapsed() < pause && !stop.load(Ordering::Acquire) {
+                thread::park_timeout(pause.saturating_sub(begun.elapsed()));
+            }
+        }
+    }
+
+    fn look(&self, speaker: &Speaker) {
+        if speaker.is_restarting() || speaker.restart_neighbors().is_empty() {
+            return;
+        }
+        self.save();
+    }
+
+    fn save(&self) {
+        let mut state = self.state.lock();
+        if state.is_closed {
+            return;
+        }
+        let now = self.tables.generation();
+        let written = match state.saved == Some(now) {
+            true => File::options()
+                .write(true)
+                .open(&self.path)
+                .and_then(|file| file.set_modified(SystemTime::now())),
+            false => self.write(),
+        };
+        match written {
+            Ok(()) => (state.saved, state.has_failed) = (Some(now), false),
+            Err(error) => {
+                // If somebody removed it, the next look writes it anew.
+                state.saved = None;
+                if !std::mem::replace(&mut state.has_failed, true) {
+                    tracing::warn!(
+                        "cannot write {}: {error}; if this process dies, the next start may be a cold start: make room \
+                         there, or choose another folder with --socket",
+                        self.path.display()
+                    );
+                }
+            }
+        }
+    }
+
+    /// Replaces the file as a whole.
+    fn write(&self) -> io::Result<()> {
+        let mut temporary = self.path.as_os_str().to_owned();
+        temporary.push(".new");
+        let done = fs::write(&temporary, self.tables.saved().encode());
+        let done = done.and_then(|()| fs::rename(&temporary, &self.path));
+        // A part of a file takes the room that it lacked.
+        done.inspect_err(|_| _ = fs::remove_file(&temporary))
+    }
+
+    /// Writes the final file, or removes it. Called while sessions are still up.
+    pub(crate) fn close(&self, speaker: &Speaker, on_stop: OnStop) {
+        match on_stop {
+            OnStop::KeepRoutes => self.look(speaker),
+            OnStop::RemoveRoutes => match fs::remove_file(&self.path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    tracing::warn!("cannot remove {}: {error}", self.path.display());
+                }
+                _ => {}
+            },
+        }
+        self.state.lock().is_closed = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    fn refusal(path: &Path, longest: Duration) -> String {
+        read(path, longest).expect_err("it must be refused")
+    }
+
+    #[test]
+    fn a_file_that_is_missing_torn_or_too_old_is_refused_in_words() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = path(&folder.path().join("one.sock"));
+        assert!(refusal(&path, LONG).starts_with("cannot read "));
+        let whole = SavedRoutes::default().encode();
+        fs::write(&path, &whole).expect("room");
+        assert_eq!(read(&path, LONG), Ok(SavedRoutes::default()));
+        fs::write(&path, &whole[..whole.len() - 1]).expect("room");
+        assert!(refusal(&path, LONG).contains("torn or damaged"), "{}", refusal(&path, LONG));
+        fs::write(&path, b"something else").expect("room");
+        assert!(refusal(&path, LONG).contains("another version"));
+        fs::write(&path, &whole).expect("room");
+        let set = |time| {
+            let file = File::options().write(true).open(&path).expect("it is there");
+            file.set_modified(time).expect("its time can be set");
+        };
+        set(SystemTime::now() - 2 * LONG);
+        assert!(
+            refusal(&path, LONG).contains("7200 s old, and neighbors wait 3600 s"),
+            "{}",
+            refusal(&path, LONG)
+        );
+        set(SystemTime::now() + LONG);
+        assert!(refusal(&path, LONG).contains("from the future"));
+    }
+}
