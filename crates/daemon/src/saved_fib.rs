@@ -158,16 +158,16 @@ impl FibSaver {
 
     /// Writes the final file, or removes it. Called while sessions are still up.
     pub(crate) fn close(&self, speaker: &Speaker, on_stop: OnStop) {
-        match on_stop {
-            OnStop::KeepRoutes => self.look(speaker),
-            OnStop::RemoveRoutes => match fs::remove_file(&self.path) {
-                Err(error) if error.kind() != ErrorKind::NotFound => {
-                    tracing::warn!("cannot remove {}: {error}", self.path.display());
-                }
-                _ => {}
-            },
+        if on_stop == OnStop::KeepRoutes {
+            self.look(speaker);
         }
         self.state.lock().is_closed = true;
+        if on_stop == OnStop::RemoveRoutes
+            && let Err(error) = fs::remove_file(&self.path)
+            && error.kind() != ErrorKind::NotFound
+        {
+            tracing::warn!("cannot remove {}: {error}", self.path.display());
+        }
     }
 }
 

@@ -102,7 +102,7 @@ impl SavedRoutes {
         if checksum(body) != u64::from_le_bytes(*sum) {
             return Err(SavedError::Checksum);
         }
-        let mut rest = &body[MAGIC.len()..];
+        let mut rest = body.get(MAGIC.len()..).ok_or(SavedError::Contents)?;
         Self::take(&mut rest).filter(|_| rest.is_empty()).ok_or(SavedError::Contents)
     }
 
