@@ -497,7 +497,7 @@ impl<const WORDS: usize> Key<WORDS> {
 
     /// The VRF of arrival, if there are several.
     pub(crate) fn vrf(&self) -> Option<u32> {
-        (((self.0[Self::TAGS] & VRF_MASK) >> VRF) as u32).checked_sub(1)
+        u32::try_from((self.0[Self::TAGS] & VRF_MASK) >> VRF).ok()?.checked_sub(1)
     }
 
     pub(crate) fn application(&self) -> u8 {

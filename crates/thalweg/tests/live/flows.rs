@@ -66,14 +66,14 @@ fn counters_add_up(router: &Router<'_>) -> Value {
 }
 
 /// All records that a collector has received.
-fn collected(socket: &UdpSocket) -> Vec<FlowRecord> {
+pub(crate) fn collected(socket: &UdpSocket) -> Vec<FlowRecord> {
     socket.set_read_timeout(Some(Duration::from_millis(300))).expect("a timeout");
     let (mut importer, mut records) = (Importer::default(), Vec::new());
     let mut message = vec![0; 65_536];
     let source = Source { exporter: 1, is_stream: false };
     while let Ok((length, _)) = uninterrupted(|| socket.recv_from(&mut message)) {
         let report = importer.handle_message(source, &message[..length], 0, &mut records);
-        assert_eq!(report.expect("a message of IPFIX").faults, 0);
+        assert_eq!(report.expect("a message of flows").faults, 0);
     }
     records
 }

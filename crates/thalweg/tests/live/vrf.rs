@@ -1,12 +1,14 @@
 //! Two hosts with one address, each in a VRF, and a third in the main table.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 
 use serde_json::Value;
-use thalweg_testdata::uninterrupted;
+use thalweg_flow::FlowRecord;
+use thalweg_testdata::{uninterrupted, with_room};
 
 use crate::dead_ways::{BGP, Bird, bird, neighbor};
+use crate::flows::collected;
 use crate::programs::a_file_is_fetched;
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Site, eventually, has};
 
@@ -190,6 +192,62 @@ fn hosts_with_one_address_share_a_public_one() {
         site.pings(GUEST, OUTSIDE.v4).then_some(())
     });
     router.counters_add_up();
+}
+
+/// Both hosts send the same to the same: each has its record, in IPFIX, in NetFlow 9 and in the store, even if ports do
+/// not tell flows apart.
+#[test]
+fn flow_records_say_whose_host_it_was() {
+    let Some(site) = site() else { return };
+    site.ip(&site.router(), "link set lo up");
+    let bind =
+        || with_room(site.within(&site.router(), || UdpSocket::bind("127.0.0.1:0")).expect("a collector"));
+    let collectors = [bind(), bind()];
+    let [ipfix, netflow] = collectors.each_ref().map(|one| one.local_addr().expect("an address").port());
+    let store = site.file("flows").display().to_string();
+    let leaks = ["red", "blue"]
+        .map(|vrf| format!("[[vrfs.{vrf}.leaks]]\nfrom = \"main\"\nprefixes = \"198.51.100.0/24\"\n\n"));
+    let text = format!(
+        "{PORTS}{}[nat]\noutside = \"wan\"\ninside = [\"lan\", \"guest\"]\n\n[flows]\nstore = \"{store}\"\n\
+         key = [\"ports\"]\ncollectors = [\"ipfix://127.0.0.1:{ipfix}\", \"v9://127.0.0.1:{netflow}\"]\n",
+        leaks.concat()
+    );
+    let mut router = site.run_alone(&text, &[]);
+    for host in [OFFICE, GUEST] {
+        eventually("the outside answers", || site.pings(host, OUTSIDE.v4).then_some(()));
+    }
+    let server = site.within(&site.namespace(OUTSIDE), || UdpSocket::bind((OUTSIDE.v4, 7000)));
+    let server = server.expect("a server");
+    for (host, count) in [(OFFICE, 3), (GUEST, 5)] {
+        let client = site.within(&site.namespace(host), || UdpSocket::bind((OFFICE.v4, 5555)));
+        let client = client.expect("a client");
+        for _ in 0..count {
+            client.send_to(b"there", (OUTSIDE.v4, 7000)).expect("sent");
+            uninterrupted(|| server.recv_from(&mut [0; 16])).expect("it arrives");
+        }
+    }
+    assert!(router.process.end(), "the router stops with success");
+    for collector in &collectors {
+        let records = collected(collector);
+        let ours = records.iter().filter(|record| record.key.dst_port == 7000);
+        let row = |record: &FlowRecord| {
+            let vrfs = [record.details.ingress_vrf, record.details.egress_vrf];
+            (vrfs, record.key.src.to_string(), record.key.src_port, record.packets())
+        };
+        let mut rows: Vec<_> = ours.map(row).collect();
+        rows.sort();
+        let of = |vrf: u32, packets: u64| ([Some(vrf), Some(0)], OFFICE.v4.to_owned(), 5555, packets);
+        assert_eq!(rows, [of(1, 3), of(2, 5)]);
+    }
+    let asked =
+        ["flows", "--data", &store, "--format", "json", "top", "in-vrf", "dst port 7000 and not in-vrf 1"];
+    let said = site.said(&site.router(), env!("CARGO_BIN_EXE_thalweg"), &asked);
+    let answer: Value = serde_json::from_str(&said).expect("an answer as JSON");
+    assert_eq!(
+        (&answer["rows"][0]["in_vrf"], &answer["total"]["packets"]),
+        (&2.into(), &5.into()),
+        "{answer}"
+    );
 }
 
 /// A file over HTTP, and a hop with the VRF's own address.

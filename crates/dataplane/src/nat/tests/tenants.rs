@@ -243,7 +243,7 @@ impl Tenants {
         let ours: BTreeSet<_> = self.ours.blocks().into_iter().map(apart).collect();
         assert_eq!(ours, self.theirs.blocks().iter().map(|block| format!("{block:?}")).collect());
         let [ours, theirs] = [&self.ours, &self.theirs].map(|edge| edge.router.nat.counters());
-        // One IPv6 address is one number, whoever has it.
+        // One IPv6 address is one number for both tenants.
         let but_hosts = |counters: NatCounters| NatCounters { nat64_hosts: 0, ..counters };
         assert_eq!(but_hosts(ours), but_hosts(theirs));
         ours
