@@ -2,12 +2,12 @@
 //!
 //! Records that are in no file yet become blocks too, so filters and sums exist only once.
 
-use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
 
 use bytes::Bytes;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
+use parking_lot::RwLock;
 use thalweg_base::{IpPrefix, prefetch_all};
 use thalweg_flow::FlowRecord;
 use thalweg_flow::fields::{Access, Field, Parts, unknown_record};
@@ -49,25 +49,31 @@ impl Column {
         }
     }
 
-    /// The values at these places.
-    fn at(&self, places: &[u32]) -> Self {
-        fn each<T: Copy>(values: &[T], places: &[u32]) -> Vec<T> {
-            places.iter().map(|place| values[at(*place)]).collect()
+    /// Leaves the values at these places, which are ascending.
+    fn pick(&mut self, places: &[u32]) {
+        fn each<T: Copy>(values: &mut Vec<T>, places: &[u32]) {
+            for (row, place) in places.iter().enumerate() {
+                values[row] = values[at(*place)];
+            }
+            values.truncate(places.len());
         }
         match self {
-            Self::Number(values) => Self::Number(each(values, places)),
-            Self::Wide(values) => Self::Wide(each(values, places)),
+            Self::Number(values) => each(values, places),
+            Self::Wide(values) => each(values, places),
             Self::Address(addresses) => {
-                let codes = each(&addresses.codes, places);
-                Self::Address(Addresses { codes, distinct: addresses.distinct.clone() }.compact())
+                each(&mut addresses.codes, places);
+                addresses.compact();
             }
         }
     }
 }
 
-/// Vectors of columns that are no longer needed: getting new memory from the system takes longer than filling it.
+/// Vectors that are no longer needed: getting new memory from the system takes longer than filling it, and giving it
+/// back interrupts the other threads.
 #[derive(Default)]
 pub(crate) struct Spare {
+    bytes: Vec<Vec<u8>>,
+    flags: Vec<Vec<bool>>,
     numbers: Vec<Vec<u32>>,
     wide: Vec<Vec<u64>>,
 }
@@ -87,6 +93,31 @@ impl Spare {
         let mut values = self.wide.pop().unwrap_or_default();
         values.reserve(room);
         values
+    }
+
+    /// A vector for the bytes of a column, with any content.
+    pub(crate) fn bytes(&mut self) -> Vec<u8> {
+        self.bytes.pop().unwrap_or_default()
+    }
+
+    pub(crate) fn keep_bytes(&mut self, bytes: Vec<u8>) {
+        if self.bytes.len() < SPARE_MAX {
+            self.bytes.push(bytes);
+        }
+    }
+
+    /// So many flags that are not set.
+    pub(crate) fn flags(&mut self, rows: usize) -> Vec<bool> {
+        let mut flags = self.flags.pop().unwrap_or_default();
+        flags.resize(rows, false);
+        flags
+    }
+
+    pub(crate) fn keep_flags(&mut self, mut flags: Vec<bool>) {
+        if self.flags.len() < SPARE_MAX {
+            flags.clear();
+            self.flags.push(flags);
+        }
     }
 
     pub(crate) fn keep_numbers(&mut self, mut values: Vec<u32>) {
@@ -129,17 +160,16 @@ impl Addresses {
     }
 
     /// Leaves addresses out that no row has, if they are most.
-    pub(crate) fn compact(self) -> Self {
+    pub(crate) fn compact(&mut self) {
         if self.codes.len() >= self.distinct.len() / 2 {
-            return self;
+            return;
         }
         let mut used = self.codes.clone();
         used.sort_unstable();
         used.dedup();
         // Every code is among the used ones.
-        let place = |code: &u32| number(used.binary_search(code).unwrap_or(0));
-        let codes = self.codes.iter().map(place).collect();
-        Self { codes, distinct: Distinct::Parsed(used.iter().map(|code| self.distinct.get(*code)).collect()) }
+        self.codes.iter_mut().for_each(|code| *code = number(used.binary_search(code).unwrap_or(0)));
+        self.distinct = Distinct::Parsed(used.iter().map(|code| self.distinct.get(*code)).collect());
     }
 }
 
@@ -176,14 +206,6 @@ impl Distinct {
                 let (from, to) = *spans.get(at(code))?;
                 parse_address(texts.get(at(from)..at(to))?)
             }
-        }
-    }
-
-    /// All of them, for a loop that looks each one up: parsed in between, look-ups would not overlap.
-    pub(crate) fn parsed(&self) -> Cow<'_, [Option<IpAddr>]> {
-        match self {
-            Self::Parsed(addresses) => addresses.into(),
-            Self::Texts { .. } => self.iter().collect(),
         }
     }
 
@@ -279,6 +301,15 @@ pub(crate) struct AddressNumbers {
 }
 
 impl AddressNumbers {
+    /// The number of a known address.
+    fn known(&self, address: Option<IpAddr>) -> Option<u32> {
+        match address {
+            Some(IpAddr::V4(address)) => self.v4.get(&u32::from(address)).copied(),
+            Some(IpAddr::V6(address)) => self.v6.get(&u128::from(address)).copied(),
+            None => self.none,
+        }
+    }
+
     /// The number of an address, new or known.
     pub(crate) fn number(&mut self, address: Option<IpAddr>) -> u32 {
         // Next hops and exporters are often those of the record before.
@@ -298,6 +329,48 @@ impl AddressNumbers {
             self.distinct.push(address);
         }
         number
+    }
+}
+
+/// Addresses that are looked up together: few enough to stay in the near cache.
+const ADDRESSES_AT_ONCE: usize = 1024;
+
+/// Numbers of addresses that the threads of a query have in common.
+#[derive(Default)]
+pub(crate) struct CommonNumbers(RwLock<AddressNumbers>);
+
+impl CommonNumbers {
+    /// The number of each of these addresses.
+    pub(crate) fn numbers(&self, mut addresses: impl Iterator<Item = Option<IpAddr>>) -> Vec<u32> {
+        let mut numbers = Vec::with_capacity(addresses.size_hint().0);
+        let mut some = Vec::with_capacity(ADDRESSES_AT_ONCE);
+        let mut unknown = Vec::new();
+        loop {
+            // Parsed in between, look-ups would not overlap.
+            some.clear();
+            some.extend(addresses.by_ref().take(ADDRESSES_AT_ONCE));
+            if some.is_empty() {
+                return numbers;
+            }
+            let known = self.0.read();
+            for address in &some {
+                // After the first row groups, most are known.
+                let number = known.known(*address).unwrap_or_else(|| {
+                    unknown.push((numbers.len(), *address));
+                    0
+                });
+                numbers.push(number);
+            }
+            drop(known);
+            if !unknown.is_empty() {
+                let mut all = self.0.write();
+                unknown.drain(..).for_each(|(place, address)| numbers[place] = all.number(address));
+            }
+        }
+    }
+
+    pub(crate) fn into_inner(self) -> AddressNumbers {
+        self.0.into_inner()
     }
 }
 
@@ -360,7 +433,7 @@ impl Block {
     /// Leaves only these rows.
     pub(crate) fn pick(&mut self, rows: &[u32]) {
         self.rows = rows.len();
-        self.columns.iter_mut().flatten().for_each(|column| *column = column.at(rows));
+        self.columns.iter_mut().flatten().for_each(|column| column.pick(rows));
     }
 
     pub(crate) fn has(&self, id: Field) -> bool {
@@ -560,5 +633,25 @@ mod tests {
         for (row, record) in records.iter().enumerate() {
             assert_eq!(block.record(row).unwrap(), *record);
         }
+    }
+
+    /// Threads that meet the same addresses in another order give them the same numbers.
+    #[test]
+    fn numbers_of_threads_are_the_same() {
+        let of = |number: u32| match number % 3 {
+            0 => Some(IpAddr::from(number.to_be_bytes())),
+            1 => Some(IpAddr::from(std::net::Ipv6Addr::from(u128::from(number) << 90))),
+            _ => None,
+        };
+        let addresses: Vec<Option<IpAddr>> = (0..5000).map(of).collect();
+        let common = CommonNumbers::default();
+        let [there, back] = std::thread::scope(|scope| {
+            let there = scope.spawn(|| common.numbers(addresses.iter().copied()));
+            let back = common.numbers(addresses.iter().rev().copied());
+            [there.join().unwrap(), back]
+        });
+        assert!(there.iter().eq(back.iter().rev()));
+        let distinct = common.into_inner().distinct;
+        assert!(addresses.iter().zip(there).all(|(address, number)| distinct[at(number)] == *address));
     }
 }

@@ -336,7 +336,7 @@ impl Test {
                 distinct.iter().map(is_it).collect()
             }),
             Self::Number(columns, from, to) => {
-                let mut matches = vec![false; rows.len()];
+                let mut matches = rows.flags();
                 for id in *columns {
                     // An unknown value is 0 or above all known ones; it must match no range.
                     let unknown = id.row().absent.filter(|absent| *absent != 0);
@@ -358,12 +358,23 @@ impl Test {
                 let columns: Vec<Field> = columns.iter().copied().filter(|id| !rows.is_absent(*id)).collect();
                 rows.need(&columns)?;
                 rows.need_scale()?;
-                let mut sums = vec![0; rows.len()];
-                for id in columns {
-                    let counters = rows.block().wide(id)?;
-                    sums.iter_mut().zip(counters).for_each(|(all, counter)| *all = sum(*all, *counter));
-                }
-                Ok(rows.scaled(sums.into())?.iter().map(|sum| (*from..=*to).contains(sum)).collect())
+                let mut matches = rows.flags();
+                let sums = match columns[..] {
+                    [id] if id.row().absent.is_none() => rows.block().wide(id)?.into(),
+                    _ => {
+                        let mut sums = vec![0; rows.len()];
+                        for id in columns {
+                            let counters = rows.block().wide(id)?;
+                            sums.iter_mut()
+                                .zip(counters)
+                                .for_each(|(all, counter)| *all = sum(*all, *counter));
+                        }
+                        sums.into()
+                    }
+                };
+                let sums = rows.scaled(sums)?;
+                matches.iter_mut().zip(&*sums).for_each(|(row, sum)| *row = (*from..=*to).contains(sum));
+                Ok(matches)
             }
             Self::Duration(from, to) => {
                 rows.need(&[Field::FlowStart, Field::FlowEnd])?;
@@ -382,7 +393,7 @@ impl Test {
                 Ok(ports.iter().map(|port| *port != NO_TRANSLATION).collect())
             }
             Self::Name(columns, pattern) => {
-                let mut matches = vec![false; rows.len()];
+                let mut matches = rows.flags();
                 let mut by_code: HashMap<u32, bool, RandomState> = HashMap::default();
                 let mut is_match =
                     |code: u32| *by_code.entry(code).or_insert_with(|| has_name(code, pattern));
@@ -448,7 +459,7 @@ fn by_address(
     columns: &[Field],
     test: impl Fn(&Distinct) -> Vec<bool>,
 ) -> Result<Vec<bool>, StoreError> {
-    let mut matches = vec![false; rows.len()];
+    let mut matches = rows.flags();
     for id in columns {
         let mut known = None;
         let excludes = rows.excludes(*id, |dictionary| match dictionary {

@@ -11,6 +11,7 @@ mod dedup;
 mod graph;
 mod key;
 mod list;
+mod parts;
 pub mod received;
 mod sums;
 mod table;
@@ -55,7 +56,8 @@ pub struct Query {
     pub filter: Filter,
     /// At least one.
     pub threads: usize,
-    /// The most distinct keys per thread; records of further keys are summed together.
+    /// So many distinct keys a thread remembers in any case, and twice as many at most; records of further keys are
+    /// summed together.
     pub keys_max: usize,
     /// Do not multiply counters by the record's sampling interval.
     pub raw: bool,

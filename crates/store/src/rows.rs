@@ -85,6 +85,11 @@ impl<'a> Rows<'a> {
         Ok(())
     }
 
+    /// A flag for each row, not set.
+    pub(crate) fn flags(&mut self) -> Vec<bool> {
+        self.spare.flags(self.block.rows)
+    }
+
     /// Whether no row can have a value for which this holds, as far as the column's dictionary alone tells.
     pub(crate) fn excludes(
         &mut self,
@@ -112,9 +117,13 @@ impl<'a> Rows<'a> {
         if count > 0 && count <= wanted.len() / FEW {
             let rows: Vec<u32> =
                 (0..).zip(&wanted).filter(|(_, wanted)| **wanted).map(|(row, _)| row).collect();
+            self.spare.keep_flags(wanted);
             self.pick(rows);
         } else {
-            self.selected = (count < wanted.len()).then_some(wanted);
+            let selected = (count < wanted.len()).then_some(wanted);
+            if let Some(before) = std::mem::replace(&mut self.selected, selected) {
+                self.spare.keep_flags(before);
+            }
         }
         count > 0
     }
@@ -178,5 +187,8 @@ impl<'a> Rows<'a> {
 impl Drop for Rows<'_> {
     fn drop(&mut self) {
         self.spare.keep(std::mem::replace(&mut self.block, Block::new(0)));
+        if let Some(selected) = self.selected.take() {
+            self.spare.keep_flags(selected);
+        }
     }
 }

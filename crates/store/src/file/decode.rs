@@ -115,8 +115,11 @@ impl<'a> Decoder<'a> {
                     Some(Dictionary::Addresses(distinct)) => distinct,
                     _ => Distinct::default(),
                 };
-                let addresses = Addresses { codes: self.address_codes, distinct };
-                Column::Address(if self.places.is_some() { addresses.compact() } else { addresses })
+                let mut addresses = Addresses { codes: self.address_codes, distinct };
+                if self.places.is_some() {
+                    addresses.compact();
+                }
+                Column::Address(addresses)
             }
             _ => Column::Number(self.numbers),
         })

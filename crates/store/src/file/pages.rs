@@ -122,7 +122,7 @@ fn unpack<const W: usize>(bytes: &[u8], out: &mut [u32]) {
 type Unpack = fn(&[u8], &mut [u32]);
 
 /// For widths from 1.
-const UNPACK: [Unpack; 20] = [
+const UNPACK: [Unpack; 32] = [
     unpack::<1>,
     unpack::<2>,
     unpack::<3>,
@@ -143,6 +143,18 @@ const UNPACK: [Unpack; 20] = [
     unpack::<18>,
     unpack::<19>,
     unpack::<20>,
+    unpack::<21>,
+    unpack::<22>,
+    unpack::<23>,
+    unpack::<24>,
+    unpack::<25>,
+    unpack::<26>,
+    unpack::<27>,
+    unpack::<28>,
+    unpack::<29>,
+    unpack::<30>,
+    unpack::<31>,
+    unpack::<32>,
 ];
 
 /// How values of a frequent width are unpacked.
@@ -289,26 +301,28 @@ pub(super) fn deltas(bytes: &[u8], count: usize, out: &mut Vec<u64>) -> Result<(
             if let Some(unpack) = unpacker(width).filter(|_| values == per_miniblock) {
                 above.resize(per_miniblock, 0);
                 unpack(packed.bytes, &mut above);
-                out.extend(above.iter().map(|above| {
-                    value = value.wrapping_add(least).wrapping_add(u64::from(*above));
-                    value
-                }));
-                left -= values;
-                continue;
+                value = add_up(value, least, above.iter().map(|above| u64::from(*above)), out);
+            } else {
+                let swift = packed.swift(values);
+                value = add_up(value, least, (0..swift).map(|number| packed.get_swiftly(number)), out);
+                value = add_up(value, least, (swift..values).map(|number| packed.get(number)), out);
             }
-            let swift = packed.swift(values);
-            out.extend((0..swift).map(|number| {
-                value = value.wrapping_add(least).wrapping_add(packed.get_swiftly(number));
-                value
-            }));
-            out.extend((swift..values).map(|number| {
-                value = value.wrapping_add(least).wrapping_add(packed.get(number));
-                value
-            }));
             left -= values;
         }
     }
     Ok(())
+}
+
+/// Appends numbers, each the one before and the least difference and what it has above that; returns the last. The
+/// closure owns the number: borrowed, it would be in memory, and each addition would wait for that.
+#[inline(always)]
+fn add_up(mut value: u64, least: u64, above: impl Iterator<Item = u64>, out: &mut Vec<u64>) -> u64 {
+    out.extend(above.map(move |above| {
+        value = value.wrapping_add(least.wrapping_add(above));
+        value
+    }));
+    // The first number is there.
+    out.last().copied().unwrap_or_default()
 }
 
 /// PLAIN numbers of eight bytes.

@@ -229,7 +229,7 @@ impl FlowFile {
             return Ok(None);
         }
         let (start, _) = form.chunk.byte_range();
-        let bytes = self.bytes(start, length)?;
+        let bytes = self.bytes(start, length, Vec::new())?;
         if self.sums[row_group].get(2 * place) != Some(&checksum::sum(&bytes)) {
             return Err(self.unreadable(form.chunk, WRONG_SUM));
         }
@@ -259,8 +259,8 @@ impl FlowFile {
         StoreError::Unreadable { path: self.path.clone(), what }
     }
 
-    fn bytes(&self, start: u64, length: usize) -> Result<Vec<u8>, StoreError> {
-        self.source.bytes(start, length).map_err(StoreError::io("read", &self.path))
+    fn bytes(&self, start: u64, length: usize, spare: Vec<u8>) -> Result<Vec<u8>, StoreError> {
+        self.source.bytes(start, length, spare).map_err(StoreError::io("read", &self.path))
     }
 
     /// Reads and decodes the column at this place of the file.
@@ -273,7 +273,7 @@ impl FlowFile {
         spare: &mut Spare,
     ) -> Result<Column, StoreError> {
         let (start, length) = form.chunk.byte_range();
-        let bytes = self.bytes(start, length as usize)?;
+        let bytes = self.bytes(start, length as usize, spare.bytes())?;
         let sums = &self.sums[row_group];
         let is_whole = if self.has_dictionary_sums() {
             let (of_dictionary, rest) = bytes.split_at(dictionary_length(form.chunk).min(bytes.len()));
@@ -286,8 +286,12 @@ impl FlowFile {
             return Err(self.unreadable(form.chunk, WRONG_SUM));
         }
         let chunk_bytes = Arc::new(ColumnBytes { start, bytes: bytes.into() });
-        let decoded = SerializedPageReader::new(chunk_bytes, form.chunk, form.rows, None)
+        let decoded = SerializedPageReader::new(Arc::clone(&chunk_bytes), form.chunk, form.rows, None)
             .map(|pages| Decoder::new(form, places, dictionary, spare).run(pages));
+        // A dictionary that is not compressed may still be in use.
+        if let Some(chunk) = Arc::into_inner(chunk_bytes).filter(|chunk| chunk.bytes.is_unique()) {
+            spare.keep_bytes(chunk.bytes.into());
+        }
         match decoded {
             Ok(Ok(column)) => Ok(column),
             Ok(Err(PageFault::Ours(what))) => Err(self.unreadable(form.chunk, what)),

@@ -23,10 +23,11 @@ pub(super) enum Source {
 }
 
 impl Source {
-    pub(super) fn bytes(&self, start: u64, length: usize) -> io::Result<Vec<u8>> {
+    /// A part of it; `bytes` may become that.
+    pub(super) fn bytes(&self, start: u64, length: usize, mut bytes: Vec<u8>) -> io::Result<Vec<u8>> {
         match self {
             Self::Disk(file) => {
-                let mut bytes = vec![0; length];
+                bytes.resize(length, 0);
                 file.read_exact_at(&mut bytes, start).map(|()| bytes)
             }
             Self::Object(store, key) => store.read(key, start..start.saturating_add(length as u64)),
@@ -39,7 +40,8 @@ impl Source {
             return ParquetMetaDataReader::new().parse_and_finish(file);
         }
         let start = size.saturating_sub(TAIL_BYTES);
-        let tail = self.bytes(start, usize::try_from(size - start).unwrap_or(usize::MAX)).map_err(outside)?;
+        let length = usize::try_from(size - start).unwrap_or(usize::MAX);
+        let tail = self.bytes(start, length, Vec::new()).map_err(outside)?;
         ParquetMetaDataReader::new().parse_and_finish(&Tail { source: self, size, start, tail: tail.into() })
     }
 }
@@ -72,7 +74,7 @@ impl ChunkReader for Tail<'_> {
 
     fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
         let Some(at) = start.checked_sub(self.start) else {
-            return self.source.bytes(start, length).map(Bytes::from).map_err(outside);
+            return self.source.bytes(start, length, Vec::new()).map(Bytes::from).map_err(outside);
         };
         let at = usize::try_from(at).unwrap_or(usize::MAX);
         match at.checked_add(length).filter(|end| *end <= self.tail.len()) {

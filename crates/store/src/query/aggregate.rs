@@ -1,22 +1,21 @@
 //! Sums of packets, bytes and records by key.
 //!
 //! Addresses are numbered, each distinct address of a row group once; a row has a code in the row group's
-//! dictionary.
+//! dictionary. Threads have the numbers in common, so that their sums can be joined by number.
 //!
 //! - A single address: sums are indexed by code within a row group and added to the address's number at its
 //!   end. So the hash table of addresses is used once per distinct address, and a row costs one access to a
 //!   small array.
 //! - A single key of few bits: sums are indexed by value.
 //! - Any other grouping is packed into a key of 64 or 128 bits, which a hash table ([`super::table`]) looks
-//!   up for every row.
-//!
-//! Each thread has its own sums. All threads join the sums of hash tables, each for a part of the keys.
+//!   up for every row. Keys of all threads are joined by parts ([`super::parts`]).
 
 use std::borrow::Cow;
 
-use super::table::{Entry, Packed, RUN, Seed, Table};
+use super::parts::{self, Parted};
+use super::table::{Entry, Packed, RUN, Seed};
 use super::{Key, KeyValue, Query, Scanned, Sums, scan, tasks};
-use crate::block::{AddressNumbers, Addresses, Column};
+use crate::block::{AddressNumbers, Addresses, Column, CommonNumbers, at};
 use crate::dataset::View;
 use crate::error::StoreError;
 use crate::filter::sum;
@@ -35,7 +34,6 @@ pub(super) struct Grouping<'a> {
 
 /// The most bits of a single key whose sums are in an array.
 const DIRECT_BITS_MAX: u32 = 17;
-const UNSET: u32 = u32::MAX;
 /// Rows of few values add to sums of several sets in turn: an addition need not wait for that of the row before, which is
 /// often to the same value.
 const LANES: usize = 4;
@@ -146,91 +144,55 @@ fn aggregate_packed<'a, K: Packed>(
     wrap: fn(Vec<Vec<Entry<K>>>) -> Entries,
 ) -> Result<(Summed<'a>, Scanned), StoreError> {
     let seed = Seed::random();
-    let make = || Groups::<K>::new(grouping, seed, query.keys_max);
-    let (mut parts, scanned) = scan(view, query, tasks(view), make, |groups, rows| groups.add(rows))?;
-    parts.iter_mut().for_each(Groups::add_values);
-    Ok((join(grouping, seed, parts, wrap), scanned))
-}
-
-fn join<'a, K: Packed>(
-    grouping: Grouping<'a>,
-    seed: Seed,
-    mut parts: Vec<Groups<'a, K>>,
-    wrap: fn(Vec<Vec<Entry<K>>>) -> Entries,
-) -> Summed<'a> {
+    let numbers = CommonNumbers::default();
+    let make = || Groups::<K>::new(grouping, seed, query.keys_max, &numbers);
+    let (mut threads, scanned) = scan(view, query, tasks(view), make, |groups, rows| groups.add(rows))?;
+    threads.iter_mut().for_each(Groups::add_values);
     let [mut total, mut live, mut rest] = [Sums::default(); 3];
-    for part in &parts {
-        total.add(part.total);
-        live.add(part.live);
-        rest.add(part.table.rest);
+    let mut direct = Vec::new();
+    let mut parted = Vec::new();
+    for thread in threads {
+        total.add(thread.total);
+        live.add(thread.live);
+        rest.add(thread.rest);
+        rest.add(thread.parted.rest);
+        add_each(&mut direct, thread.direct);
+        parted.push(thread.parted);
     }
-    if parts.len() == 1
-        && let Some(part) = parts.pop()
-    {
-        let entries = wrap(vec![part.table.into_entries()]);
-        return Summed { grouping, entries, addresses: part.addresses, total, live, rest };
-    }
-    let mut addresses = AddressNumbers::default();
-    let numbers: Vec<Vec<u32>> = parts
-        .iter()
-        .map(|part| part.addresses.distinct.iter().map(|address| addresses.number(*address)).collect())
-        .collect();
-    let joiners = parts.len() as u64;
-    // The hash assigns a key to a joiner; each joiner walks all entries and adds up its own.
-    let take = |joiner: u64| {
-        let mut table = Table::<K>::new(seed, usize::MAX);
-        for (part, numbers) in parts.iter().zip(&numbers) {
-            for entry in part.table.entries() {
-                let key = translate(grouping, entry.key, numbers);
-                if (seed.hash(key) >> 16) % joiners == joiner {
-                    table.add(key, entry.sums);
-                }
-            }
-        }
-        table.into_entries()
-    };
-    let lists = std::thread::scope(|scope| {
-        let take = &take;
-        let others: Vec<_> = (1..joiners).map(|joiner| scope.spawn(move || take(joiner))).collect();
-        let mut lists = vec![take(0)];
-        // A joiner does not panic; if it did, the panic continues here.
-        lists.extend(others.into_iter().map(|thread| match thread.join() {
-            Ok(list) => list,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }));
-        lists
-    });
-    Summed { grouping, entries: wrap(lists), addresses, total, live, rest }
+    let lists = if grouping.is_direct() { vec![entries(&direct)] } else { parts::join(seed, parted) };
+    let (entries, addresses) = (wrap(lists), numbers.into_inner());
+    Ok((Summed { grouping, entries, addresses, total, live, rest }, scanned))
 }
 
-/// Replaces a thread's numbers of addresses in a packed key with the common ones.
-fn translate<K: Packed>(grouping: Grouping<'_>, key: K, numbers: &[u32]) -> K {
-    if !grouping.keys.iter().any(Key::is_address) {
-        return key;
+/// Adds sums to those of the same numbers.
+fn add_each(all: &mut Vec<Sums>, mut sums: Vec<Sums>) {
+    if all.len() < sums.len() {
+        std::mem::swap(all, &mut sums);
     }
-    let packed = key.wide();
-    let (mut shift, mut translated) = (0, packed);
-    for key in grouping.keys.iter().rev() {
-        if key.is_address() {
-            let mask = u128::from(u32::MAX) << shift;
-            let theirs = (packed & mask) >> shift;
-            let ours = numbers.get(theirs as usize).copied().unwrap_or(0);
-            translated = translated & !mask | u128::from(ours) << shift;
-        }
-        shift += key.bits();
-    }
-    K::of_wide(translated)
+    all.iter_mut().zip(sums).for_each(|(all, sums)| all.add(sums));
+}
+
+/// The numbers that have sums, as keys.
+fn entries<K: Packed>(direct: &[Sums]) -> Vec<Entry<K>> {
+    let known = (0..).zip(direct).filter(|(_, sums)| sums.flows > 0);
+    known.map(|(number, sums)| Entry { key: K::default().with(number, 0), sums: *sums }).collect()
 }
 
 /// The sums of one thread.
 struct Groups<'a, K> {
     grouping: Grouping<'a>,
-    table: Table<K>,
-    addresses: AddressNumbers,
+    numbers: &'a CommonNumbers,
+    keys_max: usize,
     total: Sums,
     live: Sums,
-    /// The entry by value, for a single key that is an address (by its number) or has few bits.
-    direct: Vec<u32>,
+    /// Sums by packed key.
+    parted: Parted<K>,
+    /// Sums by value, for a single key that is an address (by its number) or has few bits.
+    direct: Vec<Sums>,
+    /// How many values these are.
+    direct_keys: usize,
+    /// Records of values for which there was no room.
+    rest: Sums,
     /// For the current row group: sums by code.
     by_code: Vec<Sums>,
     /// Sums by the value of a single key of few bits, as several sets (see [`LANES`]).
@@ -277,6 +239,17 @@ impl Amounts<'_> {
         }
     }
 
+    /// The sum of the selected rows.
+    fn total(&self, selected: Option<&[bool]>) -> Sums {
+        if selected.is_none() && self.records.is_none() {
+            let (packets, bytes) = (sum_of(&self.packets), sum_of(&self.bytes));
+            return Sums { packets, bytes, flows: self.packets.len() as u64 };
+        }
+        let mut total = Sums::default();
+        self.for_each(&self.packets, selected, |_, amount| total.add(amount));
+        total
+    }
+
     /// Calls `take` for every selected row.
     #[inline]
     fn for_each<T: Copy>(&self, values: &[T], selected: Option<&[bool]>, mut take: impl FnMut(T, Sums)) {
@@ -305,6 +278,17 @@ impl Amounts<'_> {
     }
 }
 
+/// The sum, at most the largest number. Without a check for each value, several are added at once.
+fn sum_of(values: &[u64]) -> u64 {
+    let (sum, bits) =
+        values.iter().fold((0, 0), |(sum, bits), value| (u64::wrapping_add(sum, *value), bits | value));
+    let least_zeros = usize::BITS - values.len().leading_zeros();
+    match u64::leading_zeros(bits) >= least_zeros {
+        true => sum,
+        false => values.iter().fold(0, |sum, value| u64::saturating_add(sum, *value)),
+    }
+}
+
 /// Both directions of a counter, multiplied by the sampling interval.
 fn both_ways<'a>(
     rows: &'a Rows<'_>,
@@ -318,14 +302,17 @@ fn both_ways<'a>(
 }
 
 impl<'a, K: Packed> Groups<'a, K> {
-    fn new(grouping: Grouping<'a>, seed: Seed, keys_max: usize) -> Self {
+    fn new(grouping: Grouping<'a>, seed: Seed, keys_max: usize, numbers: &'a CommonNumbers) -> Self {
         Self {
             grouping,
-            table: Table::new(seed, keys_max),
-            addresses: AddressNumbers::default(),
+            numbers,
+            keys_max,
             total: Sums::default(),
             live: Sums::default(),
+            parted: Parted::new(seed, keys_max),
             direct: Vec::new(),
+            direct_keys: 0,
+            rest: Sums::default(),
             by_code: Vec::new(),
             by_value: Vec::new(),
             packed: PackedRows::default(),
@@ -354,8 +341,7 @@ impl<'a, K: Packed> Groups<'a, K> {
             bytes: both_ways(rows, Field::Bytes, reverse.then_some(Field::ReverseBytes))?,
         };
         let selected = rows.selected.as_deref();
-        let mut total = Sums::default();
-        amounts.for_each(&amounts.packets, selected, |_, amount| total.add(amount));
+        let total = amounts.total(selected);
         let sources: Vec<Field> = keys.iter().map(|key| key.source).collect();
         let either = keys.iter().any(|key| key.destination.is_some());
         // With a single key for one end, addresses are numbered only when a selected row has them.
@@ -377,14 +363,9 @@ impl<'a, K: Packed> Groups<'a, K> {
     }
 
     /// Numbers of the addresses in columns, by code; empty for other columns.
-    fn numbers(&mut self, rows: &Rows<'_>, columns: &[Field]) -> Result<Vec<Vec<u32>>, StoreError> {
+    fn numbers(&self, rows: &Rows<'_>, columns: &[Field]) -> Result<Vec<Vec<u32>>, StoreError> {
         let of = |id: &Field| match rows.block().column(*id)? {
-            Column::Address(addresses) => Ok(addresses
-                .distinct
-                .parsed()
-                .iter()
-                .map(|address| self.addresses.number(*address))
-                .collect()),
+            Column::Address(addresses) => Ok(self.numbers.numbers(addresses.distinct.iter())),
             Column::Number(_) => Ok(Vec::new()),
             Column::Wide(_) => Err(no_key(*id)),
         };
@@ -443,11 +424,15 @@ impl<'a, K: Packed> Groups<'a, K> {
                 amounts.for_each(&addresses.codes, selected, |code, amount| sums[code as usize].add(amount));
             }
         }
+        let codes = (0..).zip(&self.by_code).filter(|(_, sums)| sums.flows > 0);
         match numbers {
-            Some(numbers) => self.add_codes(|_, code| numbers[code as usize]),
+            Some(numbers) => {
+                let values: Vec<u32> = codes.map(|(code, _)| numbers[at(code)]).collect();
+                self.add_codes(&values);
+            }
             None => {
-                let distinct = addresses.distinct.parsed();
-                self.add_codes(|known, code| known.number(distinct[code as usize]));
+                let values = self.numbers.numbers(codes.map(|(code, _)| addresses.distinct.get(code)));
+                self.add_codes(&values);
             }
         }
     }
@@ -460,32 +445,32 @@ impl<'a, K: Packed> Groups<'a, K> {
         for set in sets {
             self.by_code.iter_mut().zip(set).for_each(|(sum, other)| sum.add(*other));
         }
-        self.add_codes(|_, code| code);
+        let codes = (0..).zip(&self.by_code).filter(|(_, sums)| sums.flows > 0);
+        let values: Vec<u32> = codes.map(|(code, _)| code).collect();
+        self.add_codes(&values);
     }
 
-    /// Adds the sums by code to those of the codes' values.
-    fn add_codes(&mut self, value: impl Fn(&mut AddressNumbers, u32) -> u32) {
-        let mut codes = (0..).zip(&self.by_code).filter(|(_, sums)| sums.flows > 0);
-        let mut run = [(None, Sums::default()); RUN];
-        loop {
-            let mut count = 0;
-            for (entry, (code, sums)) in run.iter_mut().zip(&mut codes) {
-                let value = value(&mut self.addresses, code) as usize;
-                if value >= self.direct.len() {
-                    self.direct.resize(value + 1, UNSET);
+    /// Adds the sums by code that are not zero to those of these values.
+    fn add_codes(&mut self, values: &[u32]) {
+        let largest = values.iter().copied().max().map_or(0, at);
+        if largest >= self.direct.len() {
+            self.direct.resize(largest + 1, Sums::default());
+        }
+        let mut sums = self.by_code.iter().filter(|sums| sums.flows > 0);
+        for values in values.chunks(RUN) {
+            // Prefetches all sums of the run before the first addition.
+            std::hint::black_box(values.iter().fold(0, |all, value| all | self.direct[at(*value)].flows));
+            for (value, sums) in values.iter().zip(&mut sums) {
+                let sum = &mut self.direct[at(*value)];
+                if sum.flows > 0 {
+                    sum.add(*sums);
+                } else if self.direct_keys < self.keys_max {
+                    self.direct_keys += 1;
+                    *sum = *sums;
+                } else {
+                    self.rest.add(*sums);
                 }
-                if self.direct[value] == UNSET
-                    && let Some(place) = self.table.append(K::of_wide(value as u128))
-                {
-                    self.direct[value] = place;
-                }
-                *entry = (Some(self.direct[value]).filter(|place| *place != UNSET), *sums);
-                count += 1;
             }
-            if count == 0 {
-                return;
-            }
-            self.table.add_run(&run[..count]);
         }
     }
 
@@ -530,13 +515,13 @@ impl<'a, K: Packed> Groups<'a, K> {
             if amounts.records.is_some() {
                 let amounts = amounts.of(range.clone());
                 let selected = selected.map(|selected| &selected[range]);
-                let table = &mut self.table;
-                amounts.for_each(keys, selected, |key, sums| table.add(key, sums));
+                let parted = &mut self.parted;
+                amounts.for_each(keys, selected, |key, sums| parted.add(key, sums));
                 continue;
             }
             let (all_packets, all_bytes) = (&amounts.packets[range.clone()], &amounts.bytes[range.clone()]);
             let Some(selected) = selected else {
-                self.table.add_rows(keys, all_packets, all_bytes);
+                self.parted.add_rows(keys, all_packets, all_bytes);
                 continue;
             };
             let selected = &selected[range];
@@ -544,7 +529,7 @@ impl<'a, K: Packed> Groups<'a, K> {
             choose(all_bytes, selected, bytes);
             let mut flags = selected.iter();
             keys.retain(|_| flags.next().copied().unwrap_or(false));
-            self.table.add_rows(keys, packets, bytes);
+            self.parted.add_rows(keys, packets, bytes);
         }
         Ok(())
     }
@@ -592,4 +577,18 @@ fn differing(
         differ.iter_mut().zip(selected).for_each(|(row, selected)| *row &= selected);
     }
     Ok(differ)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sum_of;
+
+    #[test]
+    fn a_sum_stays_at_the_largest_number() {
+        assert_eq!((sum_of(&[]), sum_of(&[5]), sum_of(&[1, 2, 3])), (0, 5, 6));
+        assert_eq!(sum_of(&[u64::MAX / 2, u64::MAX / 2, 1]), u64::MAX);
+        assert_eq!(sum_of(&[u64::MAX / 2, u64::MAX / 2, 2]), u64::MAX);
+        assert_eq!(sum_of(&[1 << 63, 1 << 63, 1 << 63]), u64::MAX);
+        assert_eq!(sum_of(&[1 << 62; 3]), 3 << 62);
+    }
 }
