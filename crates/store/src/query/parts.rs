@@ -24,8 +24,12 @@ use crate::block::{at, number};
 /// Parts of the keys, by the highest bits of the hash.
 const PARTS: usize = 256;
 const PART_SHIFT: u32 = u64::BITS - PARTS.trailing_zeros();
-/// The most keys of the small table. More rows find their key in a larger one, but it must leave room in the cache.
+/// The most keys of the small table, which then leaves room in the second-level cache; and of one that is worth more,
+/// because most rows find their key in it.
 const NEAR_MAX: usize = 1 << 14;
+const NEAR_REUSED_MAX: usize = 1 << 16;
+/// So many rows a key: most rows.
+const REUSED: usize = 2;
 /// Entries that share a piece of memory: enough for huge pages.
 const BLOCK: usize = 1 << 17;
 
@@ -64,6 +68,9 @@ fn with_room<T>(room: usize) -> Vec<T> {
 pub(super) struct Parted<K> {
     seed: Seed,
     near: Table<K>,
+    near_max: usize,
+    /// Rows that were added to it.
+    near_rows: usize,
     far: Vec<Block<K>>,
     /// Entries in blocks.
     moved: usize,
@@ -75,22 +82,40 @@ pub(super) struct Parted<K> {
 
 impl<K: Packed> Parted<K> {
     pub(super) fn new(seed: Seed, keys_max: usize) -> Self {
-        Self { seed, near: Table::new(seed), far: Vec::new(), moved: 0, keys_max, rest: Sums::default() }
+        Self {
+            seed,
+            near: Table::new(seed),
+            near_max: NEAR_MAX,
+            near_rows: 0,
+            far: Vec::new(),
+            moved: 0,
+            keys_max,
+            rest: Sums::default(),
+        }
     }
 
     /// Adds one record to each of these keys. All three lists have the same length.
     pub(super) fn add_rows(&mut self, keys: &[K], packets: &[u64], bytes: &[u64]) {
-        if self.near.entries().len() + keys.len() > NEAR_MAX {
-            self.move_away();
-        }
+        self.make_room(keys.len());
         self.near.add_rows(keys, packets, bytes);
     }
 
     pub(super) fn add(&mut self, key: K, sums: Sums) {
-        if self.near.entries().len() >= NEAR_MAX {
-            self.move_away();
-        }
+        self.make_room(1);
         self.near.add(key, sums);
+    }
+
+    /// Makes room for so many rows in the small table.
+    fn make_room(&mut self, rows: usize) {
+        let keys = self.near.entries().len();
+        if keys + rows > self.near_max {
+            if self.near_max < NEAR_REUSED_MAX && self.near_rows >= REUSED * keys {
+                self.near_max *= 2;
+            } else {
+                self.move_away();
+            }
+        }
+        self.near_rows += rows;
     }
 
     /// Empties the small table.
@@ -119,7 +144,8 @@ impl<K: Packed> Parted<K> {
         }
         self.moved += entries.len();
         self.near.clear();
-        if self.moved > self.keys_max.saturating_mul(2).max(NEAR_MAX) {
+        (self.near_max, self.near_rows) = (NEAR_MAX, 0);
+        if self.moved > self.keys_max.saturating_mul(2).max(NEAR_REUSED_MAX) {
             self.join_equal();
         }
     }
@@ -220,12 +246,12 @@ mod tests {
     #[test]
     fn sums_of_all_threads_are_those_of_a_plain_map() {
         // The smaller bound has room for all keys, but makes threads join equal ones on the way.
-        let few = 45_000;
-        for rows in [0, 2000, 600_000] {
+        let few = 60_000;
+        for rows in [0, 2000, 1_200_000] {
             for keys_max in [few, 8 << 20] {
-                let (plain, threads, seed) = threads(keys_max, rows, 40_000);
+                let (plain, threads, seed) = threads(keys_max, rows, 45_000);
                 let has_joined = threads.iter().all(|thread| thread.moved <= 2 * few);
-                assert_eq!(has_joined, rows < 600_000 || keys_max == few);
+                assert_eq!(has_joined, rows < 1_200_000 || keys_max == few);
                 assert!(threads.iter().all(|thread| thread.rest == Sums::default()));
                 let lists = join(seed, threads);
                 let entries: HashMap<u64, Sums> =
@@ -233,6 +259,15 @@ mod tests {
                 assert_eq!(entries.len(), lists.iter().map(Vec::len).sum::<usize>(), "each key once");
                 assert!(entries == plain, "{rows} rows, {keys_max} keys");
             }
+        }
+    }
+
+    /// Writing away and adding up again takes longer than a larger table, if that has the key of most rows.
+    #[test]
+    fn keys_that_come_again_soon_stay_in_the_table() {
+        for (numbers, stay) in [(10_000, true), (28_000, true), (4_000_000, false)] {
+            let (_, threads, _) = threads(8 << 20, 600_000, numbers);
+            assert!(threads.iter().all(|thread| thread.far.is_empty() == stay), "{numbers} keys");
         }
     }
 
@@ -244,7 +279,7 @@ mod tests {
         let mut rest = Sums::default();
         for thread in &mut threads {
             thread.move_away();
-            assert!(thread.moved <= 2 * keys_max.max(NEAR_MAX), "{} entries", thread.moved);
+            assert!(thread.moved <= NEAR_REUSED_MAX.max(2 * keys_max), "{} entries", thread.moved);
             assert!(thread.rest.flows > 0);
             rest.add(thread.rest);
         }
