@@ -135,7 +135,8 @@ fn failover_of_links_gateways_and_the_process() {
         assert_eq!(cell["lost_back"].is_null(), cell["failure"] == "process", "{cell}");
     }
     // One that saves its forwarding table; left out without BIRD.
-    let (cells, left_out) = measured(&["--failures", "process,link", "--routers", "thalweg-saved,thalweg-check"]);
+    let (cells, left_out) =
+        measured(&["--failures", "process,link", "--routers", "thalweg-saved,thalweg-check"]);
     assert_eq!(cells.len() + left_out, 3, "{cells:?}");
     // A pair of routers: the second one takes over.
     let (cells, left_out) = measured(&["--failures", "router"]);
