@@ -131,7 +131,7 @@ fn with_saved_fib(
     left: Option<Restart>,
 ) -> (Option<Restart>, Option<SavedRoutes>) {
     let (Some(bgp), Some(file), Some(left)) = (bgp, file, &left) else { return (left, None) };
-    match saved_fib::read(file, saved_fib::longest(bgp)) {
+    match saved_fib::read(file, saved_fib::longest(bgp), saved_fib::since_boot()) {
         Ok(saved) => {
             tracing::info!(prefixes = saved.len(), "restart: forwarding by the saved table");
             (Some(left.clone()), Some(saved))

@@ -3,7 +3,9 @@
 //!
 //! ```text
 //! tables ──changed, and a neighbor keeps our routes──> file, replaced as a whole, at most every SAVE_EVERY
-//!        ──unchanged──> time of the file: so its age tells when the process died
+//!        ──unchanged──> the time in it: so its age tells when the process died
+//!
+//! file: time since boot in ms, u64 little-endian | what `SavedRoutes::encode` makes
 //! ```
 //!
 //! A process that has restarted leaves the file alone until it has selected routes of its own: routes do not get
@@ -16,11 +18,12 @@
 use parking_lot::Mutex;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use thalweg_config::{BgpConfig, OnStop};
 use thalweg_exec::thread_cpu_time;
@@ -53,26 +56,34 @@ pub(crate) fn longest(bgp: &BgpConfig) -> Duration {
     Duration::from_secs(seconds.unwrap_or(0).into())
 }
 
+/// The time since boot, suspended or not, which the next process knows too.
+pub(crate) fn since_boot() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    Duration::from_secs(seconds) + Duration::from_nanos(u64::try_from(now.tv_nsec).unwrap_or(0))
+}
+
 /// What a predecessor saved, unless it died longer ago than this. The error says why there is nothing to use.
-pub(crate) fn read(path: &Path, longest: Duration) -> Result<SavedRoutes, String> {
+pub(crate) fn read(path: &Path, longest: Duration, now: Duration) -> Result<SavedRoutes, String> {
     let failed = |error: io::Error| format!("cannot read {}: {error}", path.display());
-    let mut file = File::open(path).map_err(failed)?;
-    let facts = file.metadata().map_err(failed)?;
-    let age = SystemTime::now().duration_since(facts.modified().map_err(failed)?);
-    match age {
-        Err(_) => return Err(format!("{} is from the future", path.display())),
-        Ok(age) if age > longest => {
-            let (age, longest) = (age.as_secs_f64(), longest.as_secs());
-            return Err(format!("{} is {age:.0} s old, and neighbors wait {longest} s", path.display()));
+    let mut bytes = Vec::new();
+    File::open(path).map_err(failed)?.take(BYTES_MAX + 1).read_to_end(&mut bytes).map_err(failed)?;
+    let unusable = |why: String| format!("cannot use {}: {why}", path.display());
+    let whole = bytes.split_first_chunk().filter(|_| bytes.len() as u64 <= BYTES_MAX);
+    let (alive_ms, routes) = whole.ok_or_else(|| unusable(format!("it has {} bytes", bytes.len())))?;
+    let routes = SavedRoutes::decode(routes).map_err(|error| unusable(error.to_string()))?;
+    match now.checked_sub(Duration::from_millis(u64::from_le_bytes(*alive_ms))) {
+        None => Err(unusable("its time is after now".to_owned())),
+        Some(age) if age > longest => {
+            let (age, longest) = (age.as_secs(), longest.as_secs());
+            Err(unusable(format!("its process died {age} s ago, and neighbors wait {longest} s")))
         }
-        Ok(_) if facts.len() > BYTES_MAX => {
-            return Err(format!("{} has more than {BYTES_MAX} bytes", path.display()));
-        }
-        Ok(_) => {}
+        Some(_) => Ok(routes),
     }
-    let mut bytes = Vec::with_capacity(facts.len() as usize);
-    file.by_ref().take(BYTES_MAX).read_to_end(&mut bytes).map_err(failed)?;
-    SavedRoutes::decode(&bytes).map_err(|error| format!("cannot use {}: {error}", path.display()))
+}
+
+fn alive_ms() -> u64 {
+    u64::try_from(since_boot().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Writes the file.
@@ -127,7 +138,7 @@ impl FibSaver {
             true => File::options()
                 .write(true)
                 .open(&self.path)
-                .and_then(|file| file.set_modified(SystemTime::now())),
+                .and_then(|file| file.write_all_at(&alive_ms().to_le_bytes(), 0)),
             false => self.write(),
         };
         match written {
@@ -150,7 +161,8 @@ impl FibSaver {
     fn write(&self) -> io::Result<()> {
         let mut temporary = self.path.as_os_str().to_owned();
         temporary.push(".new");
-        let done = fs::write(&temporary, self.tables.saved().encode());
+        let routes = self.tables.saved().encode();
+        let done = fs::write(&temporary, [&alive_ms().to_le_bytes()[..], &routes].concat());
         let done = done.and_then(|()| fs::rename(&temporary, &self.path));
         // A part of a file takes the room that it lacked.
         done.inspect_err(|_| _ = fs::remove_file(&temporary))
@@ -177,34 +189,25 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(3600);
 
-    fn refusal(path: &Path, longest: Duration) -> String {
-        read(path, longest).expect_err("it must be refused")
-    }
-
     #[test]
     fn a_file_that_is_missing_torn_or_too_old_is_refused_in_words() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = path(&folder.path().join("one.sock"));
-        assert!(refusal(&path, LONG).starts_with("cannot read "));
-        let whole = SavedRoutes::default().encode();
+        let died = Duration::from_secs(500);
+        let refusal = |now: Duration| read(&path, LONG, now).expect_err("it must be refused");
+        assert!(refusal(died).starts_with("cannot read "));
+        let time = 500_000_u64.to_le_bytes();
+        let whole = [&time[..], &SavedRoutes::default().encode()].concat();
         fs::write(&path, &whole).expect("room");
-        assert_eq!(read(&path, LONG), Ok(SavedRoutes::default()));
+        assert_eq!(read(&path, LONG, died + LONG), Ok(SavedRoutes::default()));
+        let old = "its process died 3601 s ago, and neighbors wait 3600 s";
+        assert!(refusal(died + LONG + Duration::from_secs(1)).ends_with(old));
+        assert!(refusal(Duration::from_secs(499)).ends_with("its time is after now"));
         fs::write(&path, &whole[..whole.len() - 1]).expect("room");
-        assert!(refusal(&path, LONG).contains("torn or damaged"), "{}", refusal(&path, LONG));
-        fs::write(&path, b"something else").expect("room");
-        assert!(refusal(&path, LONG).contains("another version"));
-        fs::write(&path, &whole).expect("room");
-        let set = |time| {
-            let file = File::options().write(true).open(&path).expect("it is there");
-            file.set_modified(time).expect("its time can be set");
-        };
-        set(SystemTime::now() - 2 * LONG);
-        assert!(
-            refusal(&path, LONG).contains("7200 s old, and neighbors wait 3600 s"),
-            "{}",
-            refusal(&path, LONG)
-        );
-        set(SystemTime::now() + LONG);
-        assert!(refusal(&path, LONG).contains("from the future"));
+        assert!(refusal(died).contains("torn or damaged"), "{}", refusal(died));
+        fs::write(&path, b"something else altogether").expect("room");
+        assert!(refusal(died).contains("another version"), "{}", refusal(died));
+        fs::write(&path, b"short").expect("room");
+        assert!(refusal(died).contains("it has 5 bytes"), "{}", refusal(died));
     }
 }

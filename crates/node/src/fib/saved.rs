@@ -77,7 +77,8 @@ impl SavedRoutes {
             Vec::with_capacity(64 + 34 * self.hops.len() + 7 * self.v4.len() + 19 * self.v6.len());
         bytes.extend(MAGIC);
         for count in [self.hops.len(), self.v4.len(), self.v6.len()] {
-            bytes.extend((count as u32).to_le_bytes());
+            // No memory holds more; such bytes would be refused.
+            bytes.extend(u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
         }
         for (target, backup) in &self.hops {
             match target {
@@ -107,7 +108,7 @@ impl SavedRoutes {
     }
 
     fn take(rest: &mut &[u8]) -> Option<Self> {
-        let mut count = || Some(u32::from_le_bytes(take(rest)?) as usize);
+        let mut count = || usize::try_from(u32::from_le_bytes(take(rest)?)).ok();
         let (hops, v4, v6) = (count()?, count()?, count()?);
         let mut saved = Self::default();
         for _ in 0..hops {

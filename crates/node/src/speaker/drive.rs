@@ -56,7 +56,7 @@ impl Speaker {
             }
         }
         let next_ms = state.next_deadline_ms();
-        // Whoever runs the timers may sleep until the former deadline.
+        // The thread that runs the timers may sleep until the former deadline.
         if next_ms < slot.deadline_ms.swap(next_ms, Ordering::AcqRel) {
             self.notice(Notice::Sooner(slot.id.index()));
         }
