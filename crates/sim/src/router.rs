@@ -172,12 +172,16 @@ impl Router {
         }
         self.steps = steps;
         while let Some(notice) = self.speaker.poll_notice() {
-            if let Notice::Opened(session) = notice {
-                self.speaker.attach(session, &self.registry, Token(session))?;
-                self.due_ms.fill(0);
-                self.turns.insert(session);
-                busy = true;
+            match notice {
+                Notice::Opened(session) => {
+                    self.speaker.attach(session, &self.registry, Token(session))?;
+                    self.turns.insert(session);
+                }
+                Notice::Closed(_) => continue,
+                Notice::Sooner(_) => {}
             }
+            self.due_ms.fill(0);
+            busy = true;
         }
         Ok(busy)
     }

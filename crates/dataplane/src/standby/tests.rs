@@ -459,6 +459,16 @@ fn both_active_or_other_configurations_copy_nothing() {
     assert_eq!(pair.routers[1].sessions.all().len(), 100);
 }
 
+/// Of two hosts with one address, one is no newer version of the other.
+#[test]
+fn entries_of_two_vrfs_are_two() {
+    let Entry::Session(red) = session(1, 5) else { panic!("a session") };
+    let blue = SessionEntry { vrf: red.vrf + 1, state: 6, ..red };
+    let newer = SessionEntry { state: 6, ..red };
+    assert!(is_same(&Entry::Session(red), &Entry::Session(newer)));
+    assert!(!is_same(&Entry::Session(red), &Entry::Session(blue)));
+}
+
 /// The numbers of VRFs mean nothing to a router that has other ones. It says so, and counts.
 #[test]
 fn a_router_with_other_vrfs_gets_nothing() {

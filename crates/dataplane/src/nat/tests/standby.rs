@@ -7,7 +7,7 @@ use super::*;
 use crate::standby::Shards;
 use crate::standby::testing::stand_by;
 use std::collections::BTreeSet;
-use thalweg_wire::standby::{Change, Entry, Table};
+use thalweg_wire::standby::{Change, Entry, SessionEntry, Table};
 use thalweg_wire::testing as build;
 
 /// What is the same on both routers.
@@ -238,9 +238,31 @@ fn a_copy_of_an_unknown_vrf_is_refused() {
     let standby = tenants::Edge::new(&red_alone);
     let there = standby.router.nat.copies();
     for vrf in [copy.vrf, 64, 64 + 1, 255] {
-        let copy = Entry::Session(thalweg_wire::standby::SessionEntry { vrf, ..copy });
+        let copy = Entry::Session(SessionEntry { vrf, ..copy });
         assert!(!there.put(shard, &copy, standby.router.now_ns), "{vrf}");
         there.end(shard, &copy, standby.router.now_ns);
     }
     assert!(standby.router.sessions().is_empty());
+}
+
+/// The same ends in another VRF are another host: the copy takes the public endpoint over.
+#[test]
+fn a_copy_replaces_a_session_of_another_tenant() {
+    let reference = tenants::reference(false, Filtering::EndpointIndependent);
+    let standby = tenants::Edge::new(&tenants::ours(&reference));
+    let server = remote(1, 53);
+    let out = standby.send(INSIDES[1], &build::udp(host(2, 5000), server, b"?")).0.unwrap();
+    let shards = standby.router.nat.copies();
+    let mut known = Vec::new();
+    for shard in 0..shards.count() {
+        shards.walk(shard, 0, false, standby.router.now_ns, &mut |entry| known.push((shard, entry)));
+    }
+    let [(shard, Entry::Session(blue))] = known[..] else { panic!("{known:?}") };
+    let red = SessionEntry { vrf: u8::try_from(RED).unwrap(), ..blue };
+    assert!(shards.put(shard, &Entry::Session(red), standby.router.now_ns));
+    let (back, led_to) = standby.send(OUTSIDE, &build::udp(server, source(&out), b"!"));
+    assert_eq!((back.map(|back| destination(&back)), led_to), (Ok(host(2, 5000)), Some(RED)));
+    // The end of blue's is not that of red's.
+    shards.end(shard, &Entry::Session(blue), standby.router.now_ns);
+    assert_eq!(standby.send(OUTSIDE, &build::udp(server, source(&out), b"!")).1, Some(RED));
 }
