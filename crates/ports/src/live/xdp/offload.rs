@@ -25,7 +25,7 @@
 //! - **Leases.** A flow is installed for some ticks ([`Offload::set_lease`]) of a clock that the router advances
 //!   ([`Offload::advance`]). When they are over, the flow's next packet goes to the router: it keeps NAT sessions
 //!   alive and reveals whatever has changed. If the router does not run, neither does its program. Leases of many
-//!   flows end together, [`ENDINGS`] times per lease: a packet that comes up alone wakes the router, and that costs
+//!   flows end together, six times per lease: a packet that comes up alone wakes the router, and that costs
 //!   more than ten that come together.
 //! - **Generations.** [`Offload::invalidate`] ends all leases at once. [`Offload::install`] is told the generation
 //!   of the decision, so a decision made before is never used.
