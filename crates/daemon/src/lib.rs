@@ -131,7 +131,11 @@ fn with_saved_fib(
     left: Option<Restart>,
 ) -> (Option<Restart>, Option<SavedRoutes>) {
     let (Some(bgp), Some(file), Some(left)) = (bgp, file, &left) else { return (left, None) };
-    match saved_fib::read(file, saved_fib::longest(bgp), saved_fib::since_boot()) {
+    match saved_fib::read(
+        file,
+        restart::restart_times(bgp).max().unwrap_or_default(),
+        saved_fib::since_boot(),
+    ) {
         Ok(saved) => {
             tracing::info!(prefixes = saved.len(), "restart: forwarding by the saved table");
             (Some(left.clone()), Some(saved))

@@ -52,18 +52,28 @@ struct Note {
     neighbors: Vec<Neighbor>,
 }
 
+/// For how long each neighbor that keeps our routes over a restart does so.
+pub(crate) fn restart_times(bgp: &BgpConfig) -> impl Iterator<Item = Duration> {
+    let dynamic = bgp.groups.iter().filter_map(|group| group.dynamic.as_ref()).map(|range| &range.template);
+    let all = bgp.neighbors.iter().map(|neighbor| &**neighbor).chain(dynamic);
+    let restarts = all.filter_map(|neighbor| neighbor.capabilities.graceful_restart);
+    restarts.filter(|each| each.forwarding_preserved).map(|each| Duration::from_secs(each.time_s.into()))
+}
+
 /// Whether some neighbor may keep our routes over a restart.
 pub(crate) fn is_wanted(bgp: &BgpConfig) -> bool {
-    let dynamic = bgp.groups.iter().filter_map(|group| group.dynamic.as_ref());
-    let mut all =
-        bgp.neighbors.iter().map(|neighbor| &**neighbor).chain(dynamic.map(|range| &range.template));
-    all.any(|neighbor| neighbor.capabilities.graceful_restart.is_some_and(|each| each.forwarding_preserved))
+    restart_times(bgp).next().is_some()
 }
 
 /// The path of the note, beside the control socket.
 pub(crate) fn path(socket: &Path) -> PathBuf {
-    let mut name = socket.as_os_str().to_owned();
-    name.push(".restart");
+    with_suffix(socket, ".restart")
+}
+
+/// The path with more at its end.
+pub(crate) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
     name.into()
 }
 
@@ -169,7 +179,7 @@ impl State {
             },
             false => {
                 let note = Note { place: self.place.clone(), neighbors: neighbors.clone() };
-                replace(path, &note)
+                serde_json::to_vec(&note).map_err(io::Error::from).and_then(|bytes| replace(path, &bytes))
             }
         };
         match written {
@@ -187,12 +197,12 @@ impl State {
     }
 }
 
-/// Replaces the note as a whole.
-fn replace(path: &Path, note: &Note) -> io::Result<()> {
-    let mut temporary = path.as_os_str().to_owned();
-    temporary.push(".new");
-    fs::write(&temporary, serde_json::to_vec(note)?)?;
-    fs::rename(&temporary, path)
+/// Replaces a file as a whole.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temporary = with_suffix(path, ".new");
+    let done = fs::write(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));
+    // A part of a file takes the room that it lacked.
+    done.inspect_err(|_| _ = fs::remove_file(&temporary))
 }
 
 fn words(neighbors: &[RestartNeighbor]) -> Vec<Neighbor> {
@@ -220,7 +230,7 @@ mod tests {
             let mut note: Note = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
             let place = &mut note.place;
             *(if change == "boot" { &mut place.boot } else { &mut place.namespace }) = "another".into();
-            replace(&path, &note).unwrap();
+            replace(&path, &serde_json::to_vec(&note).unwrap()).unwrap();
             assert_eq!(read(&path), None, "another {change}");
         }
         fs::write(&path, "{").unwrap();

@@ -25,11 +25,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use thalweg_config::{BgpConfig, OnStop};
+use thalweg_config::OnStop;
 use thalweg_exec::thread_cpu_time;
 use thalweg_node::fib::SavedRoutes;
 use thalweg_node::forwarding::ForwardingTables;
 use thalweg_node::speaker::Speaker;
+
+use crate::restart;
 
 /// The shortest pause between two looks at the tables.
 const SAVE_EVERY: Duration = Duration::from_millis(500);
@@ -42,18 +44,7 @@ const BYTES_MAX: u64 = 128 << 20;
 
 /// The path of the file, beside the control socket.
 pub(crate) fn path(socket: &Path) -> PathBuf {
-    let mut name = socket.as_os_str().to_owned();
-    name.push(".fib");
-    name.into()
-}
-
-/// How long neighbors keep our routes at most.
-pub(crate) fn longest(bgp: &BgpConfig) -> Duration {
-    let dynamic = bgp.groups.iter().filter_map(|group| group.dynamic.as_ref()).map(|range| &range.template);
-    let all = bgp.neighbors.iter().map(|neighbor| &**neighbor).chain(dynamic);
-    let restarts = all.filter_map(|neighbor| neighbor.capabilities.graceful_restart);
-    let seconds = restarts.filter(|each| each.forwarding_preserved).map(|each| each.time_s).max();
-    Duration::from_secs(seconds.unwrap_or(0).into())
+    restart::with_suffix(socket, ".fib")
 }
 
 /// The time since boot, suspended or not, which the next process knows too.
@@ -159,13 +150,8 @@ impl FibSaver {
 
     /// Replaces the file as a whole.
     fn write(&self) -> io::Result<()> {
-        let mut temporary = self.path.as_os_str().to_owned();
-        temporary.push(".new");
         let routes = self.tables.saved().encode();
-        let done = fs::write(&temporary, [&alive_ms().to_le_bytes()[..], &routes].concat());
-        let done = done.and_then(|()| fs::rename(&temporary, &self.path));
-        // A part of a file takes the room that it lacked.
-        done.inspect_err(|_| _ = fs::remove_file(&temporary))
+        restart::replace(&self.path, &[&alive_ms().to_le_bytes()[..], &routes].concat())
     }
 
     /// Writes the final file, or removes it. Called while sessions are still up.
