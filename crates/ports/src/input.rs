@@ -40,6 +40,7 @@
 
 mod capture;
 mod chunks;
+mod preload;
 mod report;
 mod spec;
 mod stream;
@@ -231,22 +232,6 @@ impl FileSource {
     /// Packets of all chunks so far; malformed lines count.
     pub fn packets(&self) -> u64 {
         self.chunks.packets()
-    }
-
-    /// Reads everything into separate memory, trimmed to size for each chunk.
-    pub fn load_all(self) -> Result<(Vec<Chunk>, InputReport), InputError> {
-        self.load_first(u64::MAX)
-    }
-
-    /// [`Self::load_all`] for only as many chunks as this many packets need.
-    pub fn load_first(mut self, packets: u64) -> Result<(Vec<Chunk>, InputReport), InputError> {
-        self.chunks.keep_in_memory();
-        let mut chunks = Vec::new();
-        while self.packets() < packets {
-            let Some(chunk) = self.next_chunk()? else { break };
-            chunks.push(chunk);
-        }
-        Ok((chunks, self.report()))
     }
 
     fn start(&mut self, input: Waiting) -> Result<Option<Reader>, InputError> {

@@ -304,5 +304,6 @@ fn input_error(error: InputError) -> ReplayError {
         InputError::Open { input, error } => ReplayError::Input { path: input.into(), source: error },
         InputError::Strict(issue) => ReplayError::Strict(summarize::input_issue(&issue)),
         other @ InputError::NoSuchPort { .. } => ReplayError::Options(other.to_string()),
+        other @ InputError::LargerThanMemory { .. } => ReplayError::Memory(other),
     }
 }

@@ -163,6 +163,9 @@ pub enum ReplayError {
     /// Options that contradict each other.
     #[error("{0}")]
     Options(String),
+    /// With `preload`: [`InputError::LargerThanMemory`](thalweg_ports::InputError::LargerThanMemory).
+    #[error(transparent)]
+    Memory(thalweg_ports::InputError),
     /// The model stopped because of a bug.
     #[error("the run stopped: {0}")]
     Model(thalweg_exec::ExecError),

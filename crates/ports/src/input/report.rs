@@ -116,6 +116,12 @@ pub enum InputError {
     /// The first issue, with `strict`.
     #[error("{0}")]
     Strict(Issue),
+    /// It was to be read into memory.
+    #[error(
+        "the whole input does not fit into memory, which has {left_mib} MiB left: read it without `--preload`, \
+         or less of it"
+    )]
+    LargerThanMemory { left_mib: u64 },
 }
 
 /// The progress of reading, for other threads.

@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use std::cell::Cell;
 use std::io::{self, Write};
 use thalweg_base::{LinkType, NO_PORT, UNKNOWN_PORT};
 use thalweg_wire::pcap::{ByteOrder, FileHeader, RecordHeader};
@@ -485,6 +486,20 @@ fn preloaded_chunks_are_the_same() {
     let mut seen = Vec::new();
     chunks.iter().for_each(|chunk| see(chunk, &mut seen));
     assert_eq!((seen, same), (streamed, report));
+}
+
+#[test]
+fn preloading_ends_before_memory_does() {
+    let trace = || vec![bytes_input(TRACE.repeat(1_000).as_bytes())];
+    let asked = Cell::new(0);
+    let shrinking = || {
+        asked.set(asked.get() + 1);
+        Some(if asked.get() < 3 { 4 << 30 } else { 100 << 20 })
+    };
+    let error = source(trace(), &small_chunks()).load_while(u64::MAX, shrinking).unwrap_err();
+    assert!(matches!(error, InputError::LargerThanMemory { left_mib: 100 }), "{error}");
+    assert_eq!(asked.get(), 3, "read on");
+    source(trace(), &small_chunks()).load_while(u64::MAX, || None).expect("a system that does not say");
 }
 
 proptest! {
