@@ -14,17 +14,16 @@
 //! While a store does not answer, files stay. If the disk's limit comes first (`keep_bytes`, `keep_free`), what is archived is
 //! removed first, and then what is not, which is counted.
 //!
+//! Rollups go there under the same names as here, `.rollups/hour/date=../..` (`rollups`).
+//!
 //! Readers list the store and read footers and columns by range. A file that is here and there counts once: it has the
-//! same name and size, and the folder is one that was sent there (`pairs`). Where records are gone here but are there, they
-//! answer, and not sums of them (`rollup::choose`).
+//! same name and size, and the folder is one that was sent there (`pairs`). Footers of records for which a rollup answers
+//! are not read (`rollup::choose`).
 //!
 //! What is there may be a table of Apache Iceberg, too (`iceberg::archived`).
-//!
-//! Missing: rollups there.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -35,11 +34,13 @@ use crate::dataset::{self, Dataset, Partition, View, Window, name_of};
 use crate::error::StoreError;
 use crate::file::FlowFile;
 use crate::object::{Content, ObjectStore, Objects};
+use crate::rollup::{self, Level};
 use crate::upkeep::{Changes, Upkeep};
 
 pub(crate) mod expiry;
 pub(crate) mod marks;
 mod pairs;
+mod rollups;
 #[cfg(test)]
 mod tests;
 
@@ -66,12 +67,17 @@ pub(crate) struct Within<'a> {
 
 /// The name of a file's object: what is behind the dataset's folder.
 pub(crate) fn key_of(path: &Path) -> String {
-    let mut parts: Vec<&str> = path.iter().rev().take(4).filter_map(|part| part.to_str()).collect();
-    if parts.len() == 4 && !parts[3].starts_with(dataset::PART) {
-        parts.pop();
-    }
+    let mut parts: Vec<&str> = path.iter().rev().take(6).filter_map(|part| part.to_str()).collect();
+    let mut own = if parts.get(4).is_some_and(|part| *part == rollup::FOLDER) { 5 } else { 3 };
+    own += usize::from(parts.get(own).is_some_and(|part| part.starts_with(dataset::PART)));
+    parts.truncate(own);
     parts.reverse();
     parts.join("/")
+}
+
+/// The folder of the writer of a file, here or in a store.
+fn folder_of(path: &Path) -> Option<&Path> {
+    path.ancestors().nth(if level_of(&key_of(path)).is_some() { 5 } else { 3 })
 }
 
 impl Changes {
@@ -111,10 +117,9 @@ impl Changes {
                     // It had to make room.
                     Err(_) if !path.exists() => {}
                     Err(source) => {
-                        let is_taken = source.kind() == io::ErrorKind::AlreadyExists;
                         let path = PathBuf::from(store.name()).join(&key);
                         let error = StoreError::Io { doing: "archive", path, source };
-                        if !is_taken {
+                        if !error.is_taken() {
                             return Err(error);
                         }
                         failed = Some(error);
@@ -191,17 +196,20 @@ impl Dataset {
     /// What the folders have, to which `add` adds what an archive has. A file that is sent, and removed here, while both are
     /// looked at would be missed, and one that was joined before it was sent would count twice: so archives are listed before
     /// and after, until nothing was sent in between.
-    pub(crate) fn with_archives<T>(
+    ///
+    /// `kinds` is what is listed. `finish` may still read objects.
+    pub(crate) fn with_archives<T, U>(
         &self,
-        window: Window,
+        (window, kinds): (Window, Kinds),
         mut folders: impl FnMut() -> Result<T, StoreError>,
         add: impl Fn(&mut T, &Archived<'_>) -> Result<(), StoreError>,
-    ) -> Result<T, StoreError> {
+        finish: impl Fn(T) -> Result<U, StoreError>,
+    ) -> Result<U, StoreError> {
         if self.archives.is_empty() {
-            return folders();
+            return finish(folders()?);
         }
         let list = || -> Result<Vec<Vec<(String, u64)>>, StoreError> {
-            self.archives.iter().map(|store| objects(store.as_ref(), window)).collect()
+            self.archives.iter().map(|store| objects(store.as_ref(), window, kinds)).collect()
         };
         let mut before = list()?;
         for _ in 0..TRIES_MAX {
@@ -212,28 +220,67 @@ impl Dataset {
             if is_settled {
                 let pairs = Pairs::of(&self.parts()?, &self.archives);
                 let mut found = self.archives.iter().zip(&before);
-                match found
-                    .try_for_each(|(store, found)| add(&mut all, &Archived { store, found, pairs: &pairs }))
-                {
+                let added = found
+                    .try_for_each(|(store, found)| add(&mut all, &Archived { store, found, pairs: &pairs }));
+                match added.and_then(|()| finish(all)) {
                     // It was removed there.
                     Err(error) if error.is_gone() => before = list()?,
-                    added => return added.map(|()| all),
+                    finished => return finished,
                 }
             }
         }
         Err(StoreError::Moving(PathBuf::from(self.archives[0].name())))
     }
 
+    /// [`Self::with_archives`] without rollups.
+    pub(crate) fn with_archived_records<T>(
+        &self,
+        window: Window,
+        folders: impl FnMut() -> Result<T, StoreError>,
+        add: impl Fn(&mut T, &Archived<'_>) -> Result<(), StoreError>,
+    ) -> Result<T, StoreError> {
+        self.with_archives((window, Kinds::Records), folders, add, Ok)
+    }
+
     /// Whether each archive has anything of a dataset.
     pub(crate) fn has_archives(&self) -> Result<bool, StoreError> {
         for store in &self.archives {
             let folders = listed(store.as_ref(), "", false, &|| true)?.folders;
-            if !folders.iter().any(|folder| folder.starts_with("date=") || folder.starts_with(dataset::PART))
-            {
+            let of_dataset = ["date=", dataset::PART, rollup::FOLDER];
+            if !folders.iter().any(|folder| of_dataset.iter().any(|begin| folder.starts_with(begin))) {
                 return Ok(false);
             }
         }
         Ok(true)
+    }
+}
+
+/// What is listed of an archive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kinds {
+    Records,
+    RecordsAndRollups,
+}
+
+/// An object of which nothing was read.
+#[derive(Debug)]
+pub(crate) struct Unopened {
+    store: Arc<dyn ObjectStore>,
+    pub(crate) key: String,
+    size: u64,
+}
+
+impl Unopened {
+    /// Opens these, as [`dataset::view_of`] takes them.
+    pub(crate) fn open_all(objects: &[Self]) -> Result<View, StoreError> {
+        let objects: Vec<_> =
+            objects.iter().map(|object| (&object.store, &*object.key, object.size)).collect();
+        dataset::view_of(open_each(&objects))
+    }
+
+    /// Hours since the epoch.
+    pub(crate) fn hour(&self) -> Option<u64> {
+        span_of(&self.key, 1).map(|(from_ns, _)| from_ns / HOUR_NS)
     }
 }
 
@@ -245,30 +292,57 @@ pub(crate) struct Archived<'a> {
 }
 
 impl Archived<'_> {
+    /// Its name, and where it answers.
+    pub(crate) fn place(&self) -> (String, String) {
+        place_of(self.store)
+    }
+
     /// Whether a writer's folder is of the same dataset.
     pub(crate) fn is_of(&self, folder: &Path) -> bool {
         self.pairs.has(folder, self.store.name())
     }
 
-    /// Those that are not among these.
-    pub(crate) fn beside<'a>(
-        &self,
-        files: impl Iterator<Item = &'a Arc<FlowFile>>,
-    ) -> Result<View, StoreError> {
-        let files =
-            files.filter(|file| file.path.ancestors().nth(3).is_some_and(|folder| self.is_of(folder)));
-        let known: HashSet<(String, u64)> = files.map(|file| (key_of(&file.path), file.size)).collect();
-        let new: Vec<&(String, u64)> = self.found.iter().filter(|found| !known.contains(*found)).collect();
-        dataset::view_of(open_each(self.store, &new))
+    /// Those of records that are not among these files.
+    pub(crate) fn records_beside<'a>(&self, files: impl Iterator<Item = &'a Arc<FlowFile>>) -> Vec<Unopened> {
+        self.beside(files, |key| level_of(key).is_none())
     }
 
-    /// Adds those that the view has not, and that touch the window.
+    /// The rollups that are not among these.
+    pub(crate) fn rollups_beside<'a>(
+        &self,
+        rollups: impl Iterator<Item = &'a Arc<FlowFile>>,
+    ) -> Result<View, StoreError> {
+        Unopened::open_all(&self.beside(rollups, |key| level_of(key).is_some()))
+    }
+
+    fn beside<'a>(
+        &self,
+        files: impl Iterator<Item = &'a Arc<FlowFile>>,
+        is_meant: impl Fn(&str) -> bool,
+    ) -> Vec<Unopened> {
+        let files = files.filter(|file| folder_of(&file.path).is_some_and(|folder| self.is_of(folder)));
+        let known: HashSet<(String, u64)> = files.map(|file| (key_of(&file.path), file.size)).collect();
+        let new = self.found.iter().filter(|found| is_meant(&found.0) && !known.contains(*found));
+        let unopened = |(key, size): &(String, u64)| Unopened {
+            store: Arc::clone(self.store),
+            key: key.clone(),
+            size: *size,
+        };
+        new.map(unopened).collect()
+    }
+
+    /// Adds those of records that the view has not, and that touch the window.
     pub(crate) fn add_to(&self, view: &mut View, window: Window) -> Result<(), StoreError> {
-        let mut new = self.beside(view.files.iter())?;
+        let mut new = Unopened::open_all(&self.records_beside(view.files.iter()))?;
         new.files.retain(|file| file.span().is_some_and(|(from, to)| window.touches(from, to)));
         view.join(new);
         Ok(())
     }
+}
+
+/// Says which store it is: there may be several of a name.
+pub(crate) fn place_of(store: &Arc<dyn ObjectStore>) -> (String, String) {
+    (store.name().to_owned(), store.server().to_owned())
 }
 
 fn listed(
@@ -281,38 +355,74 @@ fn listed(
 }
 
 /// The files of a window's hours. Of a few days each is listed by itself.
-fn objects(store: &dyn ObjectStore, window: Window) -> Result<Vec<(String, u64)>, StoreError> {
+fn objects(store: &dyn ObjectStore, window: Window, kinds: Kinds) -> Result<Vec<(String, u64)>, StoreError> {
     let mut found = Vec::new();
-    let mut days = days(store, &|| true)?;
+    let mut days = days(store, kinds, &|| true)?;
     days.retain(|day| touches(day, 24, window));
-    if days.len() > DAYS_MAX {
+    let dates: HashSet<Option<&str>> = days.iter().map(|day| day.rsplit('/').nth(1)).collect();
+    if dates.len() > DAYS_MAX {
         found = listed(store, "", true, &|| true)?.objects;
     } else {
         for day in days {
             found.extend(listed(store, &day, true, &|| true)?.objects);
         }
     }
-    found.retain(|(key, _)| is_file(key) && touches(key, 1, window));
+    let with_rollups = kinds == Kinds::RecordsAndRollups;
+    found.retain(|(key, _)| {
+        (is_file(key) || with_rollups && level_of(key).is_some()) && touches(key, 1, window)
+    });
     Ok(found)
 }
 
 /// The folders of days, those of further writers too.
-fn days(store: &dyn ObjectStore, goes_on: &dyn Fn() -> bool) -> Result<Vec<String>, StoreError> {
+fn days(
+    store: &dyn ObjectStore,
+    kinds: Kinds,
+    goes_on: &dyn Fn() -> bool,
+) -> Result<Vec<String>, StoreError> {
     let mut days = Vec::new();
-    for folder in listed(store, "", false, goes_on)?.folders {
-        if folder.starts_with(dataset::PART) {
-            days.extend(listed(store, &folder, false, goes_on)?.folders);
-        } else {
-            days.push(folder);
+    let mut above = vec![String::new()];
+    while let Some(under) = above.pop() {
+        for folder in listed(store, &under, false, goes_on)?.folders {
+            let name = folder[under.len()..].trim_end_matches('/');
+            let is_of_rollups = name == rollup::FOLDER || under.ends_with(&format!("{}/", rollup::FOLDER));
+            let is_above = if is_of_rollups {
+                kinds == Kinds::RecordsAndRollups
+            } else {
+                under.is_empty() && name.starts_with(dataset::PART)
+            };
+            if is_above {
+                above.push(folder);
+            } else {
+                days.push(folder);
+            }
         }
     }
     Ok(days)
 }
 
+/// How fine a key's rollup is, if it is of one that a writer made.
+pub(crate) fn level_of(key: &str) -> Option<Level> {
+    let path = Path::new(key);
+    let is_own = dataset::is_rollup(path) && has_writers_name(path) && key_of(path) == key;
+    level_below(key).filter(|_| is_own && span_of(key, 1).is_some())
+}
+
+/// Whose folder a key is in.
+fn level_below(key: &str) -> Option<Level> {
+    let below = |level: &Level| Path::new(key).starts_with(level.folder(Path::new(part_of(key))));
+    Level::ALL.into_iter().find(below)
+}
+
+/// Whether a writer gave a file this name.
+fn has_writers_name(path: &Path) -> bool {
+    name_of(path).starts_with("flows-") && dataset::file_id(path).is_some()
+}
+
 /// The hour of a key, if it is of a writer's file.
 pub(crate) fn hour_of(key: &str) -> Option<u64> {
     let path = Path::new(key);
-    let is_own = name_of(path).starts_with("flows-") && dataset::file_id(path).is_some();
+    let is_own = has_writers_name(path);
     let is_writers = part_of(key).strip_prefix(dataset::PART).is_none_or(|part| part.parse::<u64>().is_ok());
     let is_own = is_own && is_writers && is_file(key) && key_of(path) == key;
     let (from_ns, _) = span_of(key, 1).filter(|_| is_own)?;
@@ -355,21 +465,18 @@ fn span_of(key: &str, hours: u64) -> Option<(u64, u64)> {
     Some((from_ns, from_ns.saturating_add(hours * HOUR_NS - 1)))
 }
 
-/// Opens each, several at a time, because each takes at least one request.
-pub(crate) fn open_each(
-    store: &Arc<dyn ObjectStore>,
-    found: &[&(String, u64)],
-) -> Vec<Result<FlowFile, StoreError>> {
+/// Opens each object of these stores, several at a time, because each takes at least one request.
+pub(crate) fn open_each(objects: &[(&Arc<dyn ObjectStore>, &str, u64)]) -> Vec<Result<FlowFile, StoreError>> {
     let next = AtomicUsize::new(0);
     let work = || {
         let mut opened = Vec::new();
-        while let Some((key, size)) = found.get(next.fetch_add(1, Ordering::Relaxed)) {
+        while let Some((store, key, size)) = objects.get(next.fetch_add(1, Ordering::Relaxed)) {
             opened.push(FlowFile::open_object(store, key, *size));
         }
         opened
     };
     std::thread::scope(|scope| {
-        let threads = OPENED_AT_A_TIME.min(found.len());
+        let threads = OPENED_AT_A_TIME.min(objects.len());
         let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         // Opening does not panic; if it did, the panic continues here.
         let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {

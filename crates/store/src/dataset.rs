@@ -36,7 +36,7 @@ use thalweg_flow::FlowRecord;
 use crate::error::StoreError;
 use crate::file::FlowFile;
 use crate::object::ObjectStore;
-use thalweg_text::calendar::{HOUR_NS, Moment};
+use thalweg_text::calendar::{HOUR_NS, Moment, SECOND_NS, parse_time};
 
 /// How often a reader starts over because files changed.
 const TRIES_MAX: usize = 50;
@@ -303,7 +303,7 @@ impl Dataset {
             }
             Ok(view)
         };
-        self.with_archives(window, folders, |view, archived| archived.add_to(view, window))
+        self.with_archived_records(window, folders, |view, archived| archived.add_to(view, window))
     }
 }
 
@@ -317,6 +317,11 @@ pub(crate) fn parts(root: &Path) -> Result<Vec<PathBuf>, StoreError> {
 /// The folder of the writer with this number.
 pub(crate) fn part(root: &Path, number: usize) -> PathBuf {
     if number == 1 { root.to_path_buf() } else { root.join(format!("{PART}{number}")) }
+}
+
+/// The name of a further writer's folder, here or in an archive; empty for the dataset's own.
+pub(crate) fn writer_of(part: &Path) -> &str {
+    Some(name_of(part)).filter(|name| name.starts_with(PART)).unwrap_or("")
 }
 
 /// The dataset that a writer's folder belongs to.
@@ -419,7 +424,7 @@ pub(crate) fn partitions(root: &Path) -> Result<Vec<Partition>, StoreError> {
     let mut found = Vec::new();
     for day in folder(root)? {
         let date = name_of(&day).strip_prefix("date=").map(str::to_owned);
-        let Some(midnight) = date.as_deref().and_then(thalweg_text::calendar::parse_time) else { continue };
+        let Some(midnight) = date.as_deref().and_then(parse_time) else { continue };
         for path in folder(&day)? {
             let hour = name_of(&path).strip_prefix("hour=").and_then(|hour| hour.parse::<u64>().ok());
             if let Some(hour) = hour.filter(|hour| *hour < 24) {
@@ -486,6 +491,23 @@ pub(crate) fn file_name(from_ns: u64, to_ns: u64, id: u64) -> String {
 pub(crate) fn rollup_name(span_ns: (u64, u64), id: u64) -> String {
     let name = file_name(span_ns.0, span_ns.1, id);
     name.strip_suffix(EXTENSION).unwrap_or(&name).to_owned() + ROLLUP_EXTENSION
+}
+
+/// Whether a file has the name of a rollup.
+pub(crate) fn is_rollup(path: &Path) -> bool {
+    name_of(path).ends_with(ROLLUP_EXTENSION)
+}
+
+/// When the first and the last flow of a file ended, to the second, as its name says.
+pub(crate) fn named_span(path: &Path) -> Option<(u64, u64)> {
+    let time = |stamp: &str| {
+        let digits = |range| stamp.get(range).filter(|_| stamp.len() == 15);
+        let (date, time) = ((digits(0..4)?, digits(4..6)?, digits(6..8)?), (digits(9..11)?, digits(11..13)?));
+        let seconds = digits(13..15)?;
+        parse_time(&format!("{}-{}-{}T{}:{}:{seconds}", date.0, date.1, date.2, time.0, time.1))
+    };
+    let mut words = name_of(path).split('-').skip(1);
+    Some((time(words.next()?)?, time(words.next()?)?.saturating_add(SECOND_NS - 1)))
 }
 
 fn without_extension(path: &Path) -> Option<&str> {

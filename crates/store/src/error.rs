@@ -118,6 +118,11 @@ impl StoreError {
         }
     }
 
+    /// Whether an archive has another object of this name.
+    pub(crate) fn is_taken(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::AlreadyExists)
+    }
+
     /// Whether a file is gone that existed a moment ago.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)

@@ -45,7 +45,7 @@ mod choose;
 
 pub use choose::{Needs, Step};
 
-const FOLDER: &str = ".rollups";
+pub(crate) const FOLDER: &str = ".rollups";
 /// The most rows of an hour.
 const ROWS_MAX: usize = 100_000;
 /// Rows between checks whether to stop.

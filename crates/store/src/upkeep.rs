@@ -90,6 +90,8 @@ pub struct Upkeep {
     pub files_archived: u64,
     pub records_archived: u64,
     pub bytes_archived: u64,
+    /// Rollups that are there since.
+    pub rollups_archived: u64,
     /// What was removed in the archive because of its age.
     pub objects_expired: u64,
     pub object_bytes_expired: u64,
@@ -126,6 +128,7 @@ impl Upkeep {
         self.files_archived += other.files_archived;
         self.records_archived += other.records_archived;
         self.bytes_archived += other.bytes_archived;
+        self.rollups_archived += other.rollups_archived;
         self.objects_expired += other.objects_expired;
         self.object_bytes_expired += other.object_bytes_expired;
         self.records_unarchived += other.records_unarchived;
@@ -249,7 +252,13 @@ impl Changes {
         }
         for level in Level::ALL {
             if let Some(age_s) = policy.rollups.age_max_s(level) {
-                self.remove_all(&clock.old(&level.folder(&self.root), age_s)?, &mut done)?;
+                let mut old = clock.old(&level.folder(&self.root), age_s)?;
+                if self.archives {
+                    for (partition, files) in &mut old {
+                        self.keep_archived(partition, files)?;
+                    }
+                }
+                self.remove_all(&old, &mut done)?;
             }
         }
         if let Some(bytes_max) = policy.bytes_max {
@@ -359,7 +368,7 @@ impl Changes {
         Ok(going)
     }
 
-    /// Of the files of an hour, those that the archive has.
+    /// Of the files of an hour, or its rollups, those that the archive has.
     fn keep_archived(&self, partition: &Partition, files: &mut Vec<PathBuf>) -> Result<(), StoreError> {
         let marks = self.marks(&partition.path)?;
         files.retain(|file| marks.is_archived(file));

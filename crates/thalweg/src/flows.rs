@@ -429,8 +429,9 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
     let archive = archive.map_err(|error| Failure::Usage(format!("--archive: {error}")))?;
     let (mut done, mut skipped, mut damaged) = (Upkeep::default(), Skipped::default(), Skipped::default());
     let policy = keep.retention();
-    // The rest is applied behind that.
-    let retention = Retention { archive_age_max_s: policy.archive_age_max_s, ..Retention::default() };
+    // What is to go here goes behind that.
+    let Retention { archive_age_max_s, rollups, .. } = policy;
+    let retention = Retention { archive_age_max_s, rollups, ..Retention::default() };
     // A writer would create the folder; here a missing folder is an error.
     for part in writer::open(args)?.parts().map_err(failed)? {
         let (iceberg, archive) = (keep.iceberg, archive.clone());
@@ -453,6 +454,9 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
         let archived = writer.archive();
         let kept = writer.retain(policy).and_then(|_| writer.compact());
         kept.and_then(|_| writer.roll_up(policy.rollups)).map_err(failed)?;
+        // Rollups are of files as they were sent, so they are made and sent afterwards.
+        let sends = archived.is_ok() && writer.status().upkeep.rollups_made > 0;
+        let archived = if sends { writer.archive() } else { archived };
         let status = writer.close().map_err(failed)?;
         done.add(&status.upkeep);
         damaged.join(status.marks_damaged);
@@ -462,7 +466,7 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
     let Upkeep { files_expired, records_expired, bytes_expired, rollups_made, .. } = done;
     let Upkeep { files_archived, records_archived, bytes_archived, records_unarchived, .. } = done;
     report_damaged(&damaged);
-    let Upkeep { objects_expired, object_bytes_expired, .. } = done;
+    let Upkeep { rollups_archived, objects_expired, object_bytes_expired, .. } = done;
     match format {
         Format::Json => print(&format!(
             "{:#}\n",
@@ -477,6 +481,7 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
                 "files_archived": files_archived,
                 "records_archived": records_archived,
                 "bytes_archived": bytes_archived,
+                "rollups_archived": rollups_archived,
                 "objects_expired": objects_expired,
                 "object_bytes_expired": object_bytes_expired,
                 "records_unarchived": records_unarchived,
@@ -495,9 +500,10 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
             match keep.archive {
                 Some(_) => {
                     format!(
-                        "; archived {} with {}, {}; removed there {}",
+                        "; archived {} with {} and {}, {}; removed there {}",
                         counted(files_archived, "file"),
                         counted(records_archived, "record"),
+                        counted(rollups_archived, "rollup"),
                         counted(bytes_archived, "byte"),
                         counted(objects_expired, "file")
                     )

@@ -144,6 +144,33 @@ fn a_bucket_answers_as_the_folder_did() {
 }
 
 #[test]
+fn sums_are_in_the_bucket_too_and_answer_there() {
+    let place = Place::new();
+    write(place.folder.path(), 0);
+    let done: Value = serde_json::from_str(&text(&place.compact(&["--keep-hours", "9999d"]))).unwrap();
+    assert_eq!((&done["files_archived"], &done["rollups_archived"]), (&3.into(), &3.into()));
+    let json = |arguments: &[&str]| -> Value {
+        serde_json::from_str(&text(&flows(&[arguments, &["--format", "json"]].concat()))).unwrap()
+    };
+    let there = ["top", "src", "--data", &place.url];
+    let answer = json(&there);
+    assert_eq!(answer["scanned"]["rollup_step_s"], 3600, "{answer}");
+    let records = json(&[&there[..], &["--no-rollups"]].concat());
+    assert_eq!(records["scanned"]["rollup_step_s"], 0, "{records}");
+    assert_eq!((&answer["rows"], &answer["total"]), (&records["rows"], &records["total"]));
+    let stats = |place: &str| json(&["stats", "--data", place])["rollups"].clone();
+    assert_eq!(stats(&place.url), stats(place.here()));
+    // All records go there, and the folder is lost.
+    place.server.age(3 * 3600);
+    assert_eq!(place.compact(&["--keep-hours", "9999d", "--archive-keep", "2h"]).status.code(), Some(0));
+    let keys = place.server.objects();
+    assert!(keys.iter().all(|(key, _)| key.contains("/.rollups/hour/")) && keys.len() == 3, "{keys:?}");
+    std::fs::remove_dir_all(place.folder.path()).unwrap();
+    let answer = json(&there);
+    assert_eq!((&answer["rows"], &answer["total"]), (&records["rows"], &records["total"]));
+}
+
+#[test]
 fn old_hours_are_removed_there_and_damaged_marks_are_told_once() {
     let place = Place::new();
     let here = place.here();

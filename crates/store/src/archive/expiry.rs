@@ -7,38 +7,69 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use thalweg_text::calendar::{HOUR_NS, SECOND_NS};
+use thalweg_text::calendar::SECOND_NS;
 
-use super::{HOURS_A_DAY, Within, days, hour_of, part_of, span_of};
+use super::{HOURS_A_DAY, Kinds, Within, days, hour_of, level_below, level_of, part_of, span_of};
 use crate::error::StoreError;
-use crate::upkeep::Upkeep;
+use crate::upkeep::{Retention, Upkeep};
 
-/// The days that have what ended before this, by the folders of writers: empty for the dataset's own.
+/// What is old.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits {
+    now_ns: u64,
+    age_s: u64,
+    retention: Retention,
+}
+
+impl Limits {
+    /// `None` if everything stays.
+    pub(crate) fn new(now_ns: u64, retention: Retention) -> Option<Self> {
+        retention.archive_age_max_s.map(|age_s| Self { now_ns, age_s, retention })
+    }
+
+    /// When what has this key, or is below it, must have ended to go. Rollups stay for at least as long as here: those that
+    /// nobody keeps for some time stay, as they do here.
+    fn before_ns(self, key: &str) -> u64 {
+        let age_s = match level_below(key) {
+            Some(level) => self.retention.rollups.age_max_s(level).unwrap_or(u64::MAX).max(self.age_s),
+            None => self.age_s,
+        };
+        self.now_ns.saturating_sub(age_s.saturating_mul(SECOND_NS))
+    }
+}
+
+/// The days that have what is old, by the folders of writers: empty for the dataset's own.
 pub(crate) fn old_days(
     within: Within<'_>,
-    before_ns: u64,
+    limits: Limits,
 ) -> Result<BTreeMap<String, Vec<String>>, StoreError> {
     let mut old: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for day in days(within.store.as_ref(), within.goes_on)? {
-        if span_of(&day, HOURS_A_DAY).is_some_and(|(from_ns, _)| from_ns < before_ns) {
+    for day in days(within.store.as_ref(), Kinds::RecordsAndRollups, within.goes_on)? {
+        if span_of(&day, HOURS_A_DAY).is_some_and(|(from_ns, _)| from_ns < limits.before_ns(&day)) {
             old.entry(part_of(&day).to_owned()).or_default().push(day);
         }
     }
     Ok(old)
 }
 
-/// The objects of these days that ended before this, and their bytes.
+/// The old objects of these days, and their bytes.
 pub(crate) fn old_objects(
     within: Within<'_>,
-    before_ns: u64,
+    limits: Limits,
     days: &[String],
 ) -> Result<Vec<(String, u64)>, StoreError> {
     let mut old = Vec::new();
     for day in days {
+        let before_ns = limits.before_ns(day);
         let written = within.store.written_before(day, before_ns, within.goes_on);
-        old.extend(written.map_err(StoreError::io("list", &Path::new(within.store.name()).join(day)))?);
+        let mut written =
+            written.map_err(StoreError::io("list", &Path::new(within.store.name()).join(day)))?;
+        written.retain(|(key, _)| {
+            let is_writers = hour_of(key).is_some() || level_of(key).is_some();
+            is_writers && span_of(key, 1).is_some_and(|(_, last_ns)| last_ns < before_ns)
+        });
+        old.extend(written);
     }
-    old.retain(|(key, _)| hour_of(key).is_some_and(|hour| (hour + 1).saturating_mul(HOUR_NS) <= before_ns));
     Ok(old)
 }
 
@@ -58,9 +89,4 @@ pub(crate) fn remove(
         done.object_bytes_expired += bytes;
     }
     Ok(())
-}
-
-/// When what is older than this must have ended.
-pub(crate) fn before_ns(now_ns: u64, age_s: u64) -> u64 {
-    now_ns.saturating_sub(age_s.saturating_mul(SECOND_NS))
 }

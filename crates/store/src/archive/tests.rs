@@ -18,7 +18,7 @@ use thalweg_flow::FlowRecord;
 
 const LATER_NS: u64 = START_NS + 50 * HOUR_NS;
 
-fn open(folder: &Path, store: &Arc<Memory>, retention: Retention) -> Writer {
+pub(super) fn open(folder: &Path, store: &Arc<Memory>, retention: Retention) -> Writer {
     let archive: Option<Arc<dyn ObjectStore>> = Some(Arc::<Memory>::clone(store));
     let options =
         WriterOptions { upkeep_interval_s: 0, archive, retention, ..WriterOptions::new(|| LATER_NS) };
@@ -26,7 +26,7 @@ fn open(folder: &Path, store: &Arc<Memory>, retention: Retention) -> Writer {
 }
 
 /// Fifty records of each of two hours.
-fn records(chance: &mut Chance) -> Vec<FlowRecord> {
+pub(super) fn records(chance: &mut Chance) -> Vec<FlowRecord> {
     let mut record = |hour: u64| {
         let mut record = testing::any_record(chance);
         record.counters.last_ns = START_NS + hour * HOUR_NS + chance.next_u64() % HOUR_NS;
@@ -40,14 +40,14 @@ fn records(chance: &mut Chance) -> Vec<FlowRecord> {
 }
 
 /// Records, and their bytes.
-fn sums(dataset: &Dataset) -> (u64, u64) {
+pub(super) fn sums(dataset: &Dataset) -> (u64, u64) {
     let view = dataset.view(Window::ALL).unwrap();
     let answer = top(&view, &Query::new(Window::ALL, Filter::default()), &[], Metric::Bytes, 0).unwrap();
     assert_eq!(answer.scanned.skipped.count, 0, "{:?}", answer.scanned.skipped);
     (answer.total.flows, answer.total.bytes)
 }
 
-fn archive_of(store: &Arc<Memory>) -> Dataset {
+pub(super) fn archive_of(store: &Arc<Memory>) -> Dataset {
     Dataset::of_archive(Arc::<Memory>::clone(store))
 }
 
@@ -326,8 +326,9 @@ fn a_file_that_is_joined_sent_and_removed_during_a_question_counts_once() {
 }
 
 /// Sums that are kept, of records that go after an hour.
-const SUMS: RollupRetention = RollupRetention { minutes_s: Some(u64::MAX), hours_s: Some(u64::MAX) };
-const SUMMED: Retention = Retention {
+pub(super) const SUMS: RollupRetention =
+    RollupRetention { minutes_s: Some(u64::MAX), hours_s: Some(u64::MAX) };
+pub(super) const SUMMED: Retention = Retention {
     age_max_s: Some(3600),
     bytes_max: None,
     free_min: None,
@@ -337,9 +338,13 @@ const SUMMED: Retention = Retention {
 };
 
 /// The answer to a question that sums have, unless it is about single records, and what they had to do with it.
-fn asked(folder: &Path, store: Option<&Arc<Memory>>, step: Step) -> ((u64, u64), Rolled) {
+pub(super) fn asked(folder: &Path, store: Option<&Arc<Memory>>, step: Step) -> ((u64, u64), Rolled) {
     let mut dataset = Dataset::open(folder).unwrap();
     store.into_iter().for_each(|store| dataset.add(archive_of(store)));
+    asked_of(&dataset, step)
+}
+
+pub(super) fn asked_of(dataset: &Dataset, step: Step) -> ((u64, u64), Rolled) {
     let query = Query::new(Window::ALL, Filter::default());
     let needs = Needs { query: &query, keys: &[], step, live: false, rollups: true };
     let (view, _) = dataset.view_for(&needs).unwrap();
@@ -348,80 +353,8 @@ fn asked(folder: &Path, store: Option<&Arc<Memory>>, step: Step) -> ((u64, u64),
     ((answer.total.flows, answer.total.bytes), view.rolled)
 }
 
-fn hours_of_sums() -> Rolled {
+pub(super) fn hours_of_sums() -> Rolled {
     Rolled { step_s: 3600, ..Rolled::default() }
-}
-
-#[test]
-fn a_record_that_sums_and_an_archive_have_counts_once() {
-    let (folder, store) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
-    let mut chance = Chance::new(9);
-    let writer = open(folder.path(), &store, SUMMED);
-    let mut all = (0, 0);
-    let mut write = |parts: u64| {
-        for _ in 0..parts {
-            let new = records(&mut chance);
-            all = (all.0 + 100, all.1 + new.iter().map(|record| record.counters.bytes).sum::<u64>());
-            writer.append(&new).unwrap();
-            writer.flush().unwrap();
-        }
-        all
-    };
-    let (here, both) =
-        (|step| asked(folder.path(), None, step), |step| asked(folder.path(), Some(&store), step));
-    let all = write(2);
-    writer.roll_up(SUMS).unwrap();
-    assert_eq!(
-        writer.archive().unwrap().files_archived,
-        4,
-        "files that sums cover are not joined before they go"
-    );
-    assert!(store.objects.lock().keys().all(|key| key.starts_with("date=")), "sums are not archived");
-    assert_eq!((here(Step::None), both(Step::None)), ((all, hours_of_sums()), (all, hours_of_sums())));
-    let all_with_late = write(1);
-    assert_ne!(all, all_with_late);
-    let all = all_with_late;
-    assert_eq!((here(Step::None), both(Step::None)), ((all, hours_of_sums()), (all, hours_of_sums())));
-    assert_eq!(writer.archive().unwrap().files_archived, 2);
-    // Late records are summed before they go.
-    let done = writer.retain(SUMMED).unwrap();
-    assert_eq!((done.rollups_made, done.files_expired, done.records_unarchived), (4, 6, 0));
-    assert_eq!(here(Step::None), (all, hours_of_sums()));
-    assert_eq!(here(Step::Records).1.hours_missing, 2);
-    for step in [Step::None, Step::Of(Some(SECOND_NS)), Step::Records] {
-        assert_eq!(both(step), (all, Rolled::default()), "{step:?}: records from the archive");
-    }
-    // Later ones are here only.
-    let all = write(1);
-    assert_eq!((both(Step::None), both(Step::Records)), ((all, Rolled::default()), (all, Rolled::default())));
-    // The bucket removes an object of the first hour: what it has of that hour is among the sums.
-    store.objects.lock().pop_first();
-    assert_eq!(both(Step::None), (all, hours_of_sums()));
-    let (some, rolled) = both(Step::Records);
-    assert_eq!((some.0, rolled.hours_missing), (all.0 - 50, 1));
-    writer.close().unwrap();
-}
-
-#[test]
-fn the_same_of_a_further_writer() {
-    let (folder, store) = (tempfile::tempdir().unwrap(), Arc::<Memory>::default());
-    let first = open(folder.path(), &store, SUMMED);
-    let second = open(&dataset::part(folder.path(), 2), &store, SUMMED);
-    for (writer, seed) in [(&first, 10), (&second, 11)] {
-        writer.append(&records(&mut Chance::new(seed))).unwrap();
-        writer.flush().unwrap();
-    }
-    let all = sums(&Dataset::open(folder.path()).unwrap());
-    for writer in [&first, &second] {
-        writer.archive().unwrap();
-        assert_eq!(writer.retain(SUMMED).unwrap().rollups_made, 4);
-    }
-    assert_eq!(asked(folder.path(), None, Step::None), (all, hours_of_sums()));
-    assert_eq!(asked(folder.path(), Some(&store), Step::None), (all, Rolled::default()));
-    // The bucket removes one of the second writer's files.
-    let key = store.objects.lock().keys().find(|key| key.starts_with("writer-2/")).cloned().unwrap();
-    store.objects.lock().remove(&key);
-    assert_eq!(asked(folder.path(), Some(&store), Step::None), (all, hours_of_sums()));
 }
 
 #[test]

@@ -356,8 +356,9 @@ impl Place for Bucket<'_> {
 
     fn open(&self, paths: &[PathBuf]) -> Result<View, StoreError> {
         let sizes = self.sizes.borrow();
-        let found: Vec<&(String, u64)> = paths.iter().filter_map(|path| sizes.get(path)).collect();
-        dataset::view_of(archive::open_each(self.store(), &found))
+        let found = paths.iter().filter_map(|path| sizes.get(path));
+        let found: Vec<_> = found.map(|(key, size)| (self.store(), &**key, *size)).collect();
+        dataset::view_of(archive::open_each(&found))
     }
 }
 

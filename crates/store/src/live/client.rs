@@ -52,7 +52,7 @@ impl Dataset {
             }
             Ok((all, writers))
         };
-        self.with_archives(window, folders, |(view, _), archived| archived.add_to(view, window))
+        self.with_archived_records(window, folders, |(view, _), archived| archived.add_to(view, window))
     }
 
     /// Follows the new records of each writer.

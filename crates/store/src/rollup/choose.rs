@@ -3,13 +3,13 @@
 //! Where records are gone, the finest rollup that has the question's fields answers, with its resolution, and the answer
 //! says so. Files of records that a rollup does not cover count beside it.
 //!
-//! Files of an archive count as files of the folder that they were sent from. Where records are gone there, and all of them
-//! are in the archive, they answer; sums answer if some are in neither, and take the place of those that are.
+//! Files and rollups of an archive count as those of the folder that they were sent from, or of a folder of their own. Files
+//! of records there are opened last, and only those for which no rollup answers.
 //!
 //! Files and rollups have to be of one moment. Rollups are opened, then files are listed (and the writer is asked), then
 //! rollups are listed again: if these are the same, nothing was covered and removed in between.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use thalweg_flow::fields::Field;
 use thalweg_text::calendar::{HOUR_NS, SECOND_NS};
 
 use super::{KEPT, LOST, Level};
-use crate::archive::{Archived, key_of};
+use crate::archive::{Archived, Kinds, Unopened, key_of, part_of};
 use crate::dataset::{self, Dataset, Rolled, RollupSummary, Summary, View, Window, name_of};
 use crate::error::StoreError;
 use crate::file::{FlowFile, RollupFacts};
@@ -56,8 +56,10 @@ struct Part {
     folder: PathBuf,
     view: View,
     rollups: Vec<Arc<FlowFile>>,
-    /// Names of files that are in an archive only, and that a rollup covers.
-    archived: HashSet<String>,
+    /// Records that are in an archive only.
+    archived: Vec<Unopened>,
+    /// The archive of which this is, and whose folder is not asked; see [`Archived::place`].
+    archive: Option<(String, String)>,
 }
 
 impl Dataset {
@@ -72,29 +74,45 @@ impl Dataset {
             }
             Ok((parts, writers))
         };
-        let window = needs.query.window;
-        let (parts, writers) =
-            self.with_archives(window, folders, |(parts, _), archived| add_archived(parts, archived))?;
-        let step_ns = match needs.step {
-            Step::Of(Some(step_ns)) => Some(step_ns),
-            Step::Of(None) => readable(&parts, needs.query.window),
-            Step::None | Step::Records => None,
+        let finish = |(parts, writers): (Vec<Part>, Vec<Writing>)| {
+            let step_ns = match needs.step {
+                Step::Of(Some(step_ns)) => Some(step_ns),
+                Step::Of(None) => readable(&parts, needs.query.window),
+                Step::None | Step::Records => None,
+            };
+            let mut all = View::default();
+            for part in parts {
+                all.join(part.choose(needs, step_ns)?);
+            }
+            all.step_ns = step_ns.filter(|_| all.rolled.step_s > 0);
+            Ok((all, writers))
         };
-        let mut all = View::default();
-        for part in parts {
-            all.join(part.choose(needs, step_ns));
-        }
-        all.step_ns = step_ns.filter(|_| all.rolled.step_s > 0);
-        Ok((all, writers))
+        let kinds = if needs.rollups { Kinds::RecordsAndRollups } else { Kinds::Records };
+        let add = |(parts, _): &mut (Vec<Part>, _), archived: &Archived<'_>| {
+            add_rollups(parts, archived)?;
+            add_records(parts, archived);
+            Ok(())
+        };
+        self.with_archives((needs.query.window, kinds), folders, add, finish)
     }
 
     /// Adds what there is of sums, the finest first.
     pub fn add_rollups(&self, summary: &mut Summary) -> Result<(), StoreError> {
+        let folders = || {
+            let mut parts = Vec::new();
+            for folder in self.parts()? {
+                let view = opened(&folder, Window::ALL)?.1;
+                let (skipped, rollups) = (view.skipped, view.files);
+                let view = View { skipped, ..View::default() };
+                parts.push(Part { folder, view, rollups, ..Part::default() });
+            }
+            Ok(parts)
+        };
+        let parts = self.with_archives((Window::ALL, Kinds::RecordsAndRollups), folders, add_rollups, Ok)?;
         let mut by_step: BTreeMap<u64, RollupSummary> = BTreeMap::new();
-        for folder in self.parts()? {
-            let view = opened(&folder, Window::ALL)?.1;
-            summary.skipped.join(view.skipped);
-            for file in &view.files {
+        for part in parts {
+            summary.skipped.join(part.view.skipped);
+            for file in &part.rollups {
                 let (Some(facts), Some((from, to))) = (facts(file), file.span()) else { continue };
                 let new =
                     RollupSummary { step_s: facts.step_s, span_ns: (from, to), ..RollupSummary::default() };
@@ -125,6 +143,8 @@ fn opened(folder: &Path, window: Window) -> Result<(Vec<PathBuf>, View), StoreEr
 /// The length of steps that the records would have.
 fn readable(parts: &[Part], window: Window) -> Option<u64> {
     let files = parts.iter().flat_map(|part| part.rollups.iter().filter_map(|file| file.span()));
+    let unopened = parts.iter().flat_map(|part| &part.archived);
+    let files = files.chain(unopened.filter_map(|object| dataset::named_span(Path::new(&object.key))));
     let spans = parts.iter().filter_map(|part| part.view.summary().span_ns).chain(files);
     let (from, to) = spans.reduce(|all, span| (all.0.min(span.0), all.1.max(span.1)))?;
     Some(readable_step_ns(Window {
@@ -144,7 +164,7 @@ fn part(folder: &Path, needs: &Needs<'_>) -> Result<(Part, Option<Writing>), Sto
     for _ in 0..TRIES_MAX {
         let (names, rollups) = if needs.rollups { opened(folder, hours)? } else { Default::default() };
         // What is covered is known of whole hours only.
-        let window = if names.is_empty() { needs.query.window } else { hours };
+        let window = if needs.rollups { hours } else { needs.query.window };
         let (mut view, writing) = match needs.live {
             true => live_view_of(folder, window)?,
             false => (dataset::view_of_part(folder, window)?, None),
@@ -154,28 +174,45 @@ fn part(folder: &Path, needs: &Needs<'_>) -> Result<(Part, Option<Writing>), Sto
         }
         view.skipped.join(rollups.skipped);
         let (folder, rollups) = (folder.to_path_buf(), rollups.files);
-        return Ok((Part { folder, view, rollups, archived: HashSet::new() }, writing));
+        return Ok((Part { folder, view, rollups, ..Part::default() }, writing));
     }
     Err(StoreError::Moving(folder.to_path_buf()))
 }
 
-/// Adds what an archive has and no folder, each file to the folder whose rollup covers it.
-fn add_archived(parts: &mut Vec<Part>, archived: &Archived<'_>) -> Result<(), StoreError> {
-    let new = archived.beside(parts.iter().flat_map(|part| part.view.files.iter()))?;
-    let mut others = View { skipped: new.skipped, ..View::default() };
-    for file in new.files {
-        let key = key_of(&file.path);
-        let covers = |part: &&mut Part| archived.is_of(&part.folder) && part.covers(&file, &key);
-        match parts.iter_mut().find(covers) {
-            Some(part) => {
-                part.archived.insert(name_of(&file.path).to_owned());
-                part.view.files.push(file);
-            }
-            None => others.files.push(file),
-        }
+/// Adds the rollups that an archive has and no folder.
+fn add_rollups(parts: &mut Vec<Part>, archived: &Archived<'_>) -> Result<(), StoreError> {
+    let new = archived.rollups_beside(parts.iter().flat_map(|part| &part.rollups))?;
+    let mut own: BTreeMap<String, Part> = BTreeMap::new();
+    for rollup in new.files {
+        let key = key_of(&rollup.path);
+        let part = match parts.iter_mut().find(|part| part.has(archived, &key)) {
+            Some(part) => part,
+            None => own.entry(part_of(&key).to_owned()).or_default(),
+        };
+        part.rollups.push(rollup);
     }
-    parts.push(Part { view: others, ..Part::default() });
+    parts.push(Part { view: View { skipped: new.skipped, ..View::default() }, ..Part::default() });
+    let archive = Some(archived.place());
+    let own = own.into_iter();
+    parts.extend(own.map(|(writer, part)| Part { folder: writer.into(), archive: archive.clone(), ..part }));
     Ok(())
+}
+
+/// Adds the records that an archive has and no folder, each file to the folder whose rollup covers it.
+fn add_records(parts: &mut Vec<Part>, archived: &Archived<'_>) {
+    let new = archived.records_beside(parts.iter().flat_map(|part| part.view.files.iter()));
+    let covered: Vec<HashSet<String>> = parts.iter().map(Part::covered).collect();
+    let mut others = Part::default();
+    for object in new {
+        let name = name_of(Path::new(&object.key));
+        let mut places = parts.iter_mut().zip(&covered);
+        let covers = |(part, covered): &(&mut Part, &HashSet<String>)| {
+            covered.contains(name) && part.has(archived, &object.key)
+        };
+        let part = places.find(covers).map_or(&mut others, |(part, _)| part);
+        part.archived.push(object);
+    }
+    parts.push(others);
 }
 
 /// The rollups of a window.
@@ -196,45 +233,59 @@ fn hour_of(file: &FlowFile) -> Option<u64> {
 }
 
 impl Part {
-    /// Whether a rollup has the records of this file, which has this key in an archive.
-    fn covers(&self, file: &FlowFile, key: &str) -> bool {
-        hour_of(file).is_some_and(|hour| {
-            let here = dataset::partition_path(&self.folder, hour).join(name_of(&file.path));
-            let of_hour = |rollup: &&Arc<FlowFile>| hour_of(rollup) == Some(hour);
-            key_of(&here) == key
-                && self.rollups.iter().filter(of_hour).any(|rollup| super::is_covered(file, rollup))
-        })
+    /// Whether the object with this key is of this writer.
+    fn has(&self, archived: &Archived<'_>, key: &str) -> bool {
+        let is_of = match &self.archive {
+            Some(place) => *place == archived.place(),
+            None => archived.is_of(&self.folder),
+        };
+        is_of && dataset::writer_of(&self.folder) == part_of(key)
     }
 
-    fn choose(self, needs: &Needs<'_>, step_ns: Option<u64>) -> View {
-        let Self { mut view, rollups, archived, .. } = self;
-        let mut by_hour: BTreeMap<u64, Vec<Arc<FlowFile>>> = BTreeMap::new();
-        for file in rollups {
-            hour_of(&file)
-                .into_iter()
-                .for_each(|hour| by_hour.entry(hour).or_default().push(Arc::clone(&file)));
-        }
+    /// The names of the files whose records are in rollups.
+    fn covered(&self) -> HashSet<String> {
+        let facts = self.rollups.iter().filter_map(facts);
+        facts.flat_map(|facts| facts.covers.iter().cloned()).collect()
+    }
+
+    fn choose(self, needs: &Needs<'_>, step_ns: Option<u64>) -> Result<View, StoreError> {
         let window = needs.query.window;
-        by_hour.retain(|hour, _| window.touches(hour * HOUR_NS, hour * HOUR_NS + (HOUR_NS - 1)));
-        let mut chosen = Vec::new();
-        for (hour, rollups) in by_hour {
-            let names = view.files.iter().filter(|file| hour_of(file) == Some(hour));
-            let names: HashSet<&str> = names.map(|file| name_of(&file.path)).collect();
-            let choice =
-                Choice { needs, step_ns, hour, rollups: &rollups, names: &names, archived: &archived };
-            if let Some(rollup) = choice.make(&mut view.rolled) {
-                chosen.push((hour, Arc::clone(rollup)));
+        let mut names: HashMap<u64, HashSet<&str>> = HashMap::new();
+        let here = self.view.files.iter().map(|file| (hour_of(file), &*file.path));
+        let there = self.archived.iter().map(|object| (object.hour(), Path::new(&object.key)));
+        for (hour, path) in here.chain(there) {
+            if let Some(hour) = hour {
+                names.entry(hour).or_default().insert(name_of(path));
             }
         }
-        let is_covered = |file: &Arc<FlowFile>| {
-            let of_hour = chosen.iter().filter(|(hour, _)| hour_of(file) == Some(*hour));
-            of_hour.into_iter().any(|(_, rollup)| super::is_covered(file, rollup))
+        let mut by_hour: BTreeMap<u64, Vec<&Arc<FlowFile>>> = BTreeMap::new();
+        for file in &self.rollups {
+            hour_of(file).into_iter().for_each(|hour| by_hour.entry(hour).or_default().push(file));
+        }
+        by_hour.retain(|hour, _| window.touches(hour * HOUR_NS, hour * HOUR_NS + (HOUR_NS - 1)));
+        let mut rolled = self.view.rolled;
+        let mut chosen: HashMap<u64, Arc<FlowFile>> = HashMap::new();
+        for (hour, rollups) in by_hour {
+            let names = names.entry(hour).or_default();
+            let choice = Choice { needs, step_ns, hour, rollups: &rollups, names };
+            if let Some(rollup) = choice.make(&mut rolled) {
+                chosen.insert(hour, Arc::clone(rollup));
+            }
+        }
+        let is_covered = |hour: Option<u64>, path: &Path| {
+            let rollup = hour.and_then(|hour| chosen.get(&hour));
+            rollup.and_then(facts).is_some_and(|facts| facts.covers.contains(name_of(path)))
         };
+        let Self { mut view, mut archived, .. } = self;
+        archived.retain(|object| !is_covered(object.hour(), Path::new(&object.key)));
+        view.join(Unopened::open_all(&archived)?);
         view.files.retain(|file| {
-            file.span().is_some_and(|(from, to)| window.touches(from, to)) && !is_covered(file)
+            let is_asked = file.span().is_some_and(|(from, to)| window.touches(from, to));
+            is_asked && !is_covered(hour_of(file), &file.path)
         });
-        view.files.extend(chosen.into_iter().map(|(_, rollup)| rollup));
-        view
+        view.rolled = rolled;
+        view.files.extend(chosen.into_values());
+        Ok(view)
     }
 }
 
@@ -243,27 +294,21 @@ struct Choice<'a> {
     needs: &'a Needs<'a>,
     step_ns: Option<u64>,
     hour: u64,
-    rollups: &'a [Arc<FlowFile>],
+    rollups: &'a [&'a Arc<FlowFile>],
     /// Of the files that are there, or in an archive.
     names: &'a HashSet<&'a str>,
-    /// Of those that are in an archive only.
-    archived: &'a HashSet<String>,
 }
 
 impl<'a> Choice<'a> {
     /// The rollup that answers; `None` for the records.
     fn make(&self, rolled: &mut Rolled) -> Option<&'a Arc<FlowFile>> {
         let is_gone = |name: &&String| !self.names.contains(name.as_str());
-        let covered = || self.rollups.iter().filter_map(facts).flat_map(|facts| &facts.covers);
-        let gone: HashSet<&String> = covered().filter(is_gone).collect();
-        // What only an archive has is asked there if that is all that is gone here.
-        if gone.is_empty() && covered().any(|name| self.archived.contains(name)) {
-            return None;
-        }
+        let covered = self.rollups.iter().filter_map(|file| facts(file)).flat_map(|facts| &facts.covers);
+        let gone: HashSet<&String> = covered.filter(is_gone).collect();
         // Another may have been made when records were gone already.
         let is_whole = |facts: &RollupFacts| gone.iter().all(|name| facts.covers.contains(*name));
-        let mut whole: Vec<_> =
-            self.rollups.iter().filter(|file| facts(file).is_some_and(is_whole)).collect();
+        let mut whole: Vec<&'a Arc<FlowFile>> =
+            self.rollups.iter().copied().filter(|file| facts(file).is_some_and(is_whole)).collect();
         whole.sort_by_key(|file| facts(file).map(|facts| facts.step_s));
         let exact = whole.iter().rev().find(|file| facts(file).is_some_and(|facts| self.is_exact(facts)));
         let chosen = match (exact, whole.first()) {

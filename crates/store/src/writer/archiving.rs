@@ -1,13 +1,12 @@
-//! The thread that archives complete hours, keeps the archive's table, and removes old hours there.
+//! The thread that archives complete hours and rollups, keeps the archive's table, and removes old hours there.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::Shared;
 use super::lock::Lock;
-use crate::archive::{Within, expiry};
-use crate::dataset::{self, name_of};
+use crate::archive::{self, Within, expiry};
+use crate::dataset;
 use crate::error::{StoreError, megabytes};
 use crate::iceberg::Table;
 use crate::iceberg::archived::ArchivedTable;
@@ -82,12 +81,12 @@ impl Shared {
     }
 
     fn archive_own(&self, round: &mut Round<'_>) -> Result<(), StoreError> {
-        let (part, mut days) = (self.part_of(self.root()), BTreeSet::new());
+        let (part, mut days) = (dataset::writer_of(self.root()), BTreeSet::new());
         let store = round.within.store.as_ref();
         let archived = self.changes.archive(store, round.now_ns, &mut round.done, &mut days);
         round.table.note(part, days);
         round.commit(part);
-        archived
+        archived.and_then(|()| self.changes.archive_rollups(store, &mut round.done))
     }
 
     fn archive_of_others(&self, round: &mut Round<'_>) -> Result<(), StoreError> {
@@ -95,7 +94,7 @@ impl Shared {
             if folder == self.root() {
                 continue;
             }
-            let part = self.part_of(&folder);
+            let part = dataset::writer_of(&folder);
             let mut lock = match Lock::take(&folder) {
                 Err(StoreError::Busy { .. }) => {
                     round.table.forget(part);
@@ -111,26 +110,22 @@ impl Shared {
             let archived = changes.archive(store, round.now_ns, &mut round.done, &mut days);
             round.table.note(part, days);
             round.commit(part);
+            let archived = archived.and_then(|()| changes.archive_rollups(store, &mut round.done));
             lock.release(true)?;
             archived?;
         }
         Ok(())
     }
 
-    /// The name of a writer's folder in the archive: empty for the dataset's own.
-    fn part_of<'a>(&self, folder: &'a Path) -> &'a str {
-        if folder == dataset::home(self.root()) { "" } else { name_of(folder) }
-    }
-
     /// Removes hours in the archive that are too old, of writers' folders where no other program writes: that one does as it
     /// was told. The table lets go of objects before they are removed.
     fn expire(&self, round: &mut Round<'_>) -> Result<(), StoreError> {
-        let Some(age_s) = self.options.retention.archive_age_max_s else { return Ok(()) };
-        let before_ns = expiry::before_ns(round.now_ns, age_s);
-        for (part, days) in expiry::old_days(round.within, before_ns)? {
+        let Some(limits) = expiry::Limits::new(round.now_ns, self.options.retention) else { return Ok(()) };
+        for (part, days) in expiry::old_days(round.within, limits)? {
             let Some(lock) = self.hold(&part)? else { continue };
-            let expired = expiry::old_objects(round.within, before_ns, &days).and_then(|old| {
-                let going: Vec<String> = old.iter().map(|(key, _)| key.clone()).collect();
+            let expired = expiry::old_objects(round.within, limits, &days).and_then(|old| {
+                let of_table = old.iter().map(|(key, _)| key).filter(|key| archive::hour_of(key).is_some());
+                let going: Vec<String> = of_table.cloned().collect();
                 if !going.is_empty() {
                     round.table.commit(round.within, &part, &going)?;
                 }
