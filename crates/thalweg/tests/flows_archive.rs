@@ -171,6 +171,50 @@ fn sums_are_in_the_bucket_too_and_answer_there() {
 }
 
 #[test]
+fn requests_are_as_few_as_the_documentation_says() {
+    let place = Place::new();
+    let mut seen = 0;
+    // Lists, reads, writes, and looks at what was written.
+    let mut since = || {
+        let requests = place.server.requests().split_off(seen);
+        seen += requests.len();
+        let of = |begin: &str| requests.iter().filter(|line| line.starts_with(begin)).count();
+        let (lists, gets) = (of("GET /flows/?"), of("GET "));
+        (lists, gets - lists, of("PUT "), of("HEAD "))
+    };
+    let sends = |more: &[&str]| {
+        text(&place.compact(&[&["--keep-hours", "9999d"], more].concat()));
+    };
+    let asks = |more: &[&str]| {
+        text(&flows(&[&["top", "src,dst-port", "--data", &place.url], more].concat()));
+    };
+    write(place.folder.path(), 0);
+    sends(&[]);
+    assert_eq!(since(), (1, 0, 6, 6), "three hours, and their sums");
+    sends(&[]);
+    assert_eq!(since(), (1, 0, 0, 0), "nothing is new");
+    sends(&["--archive-keep", "9999d"]);
+    assert_eq!(since(), (4, 0, 0, 0), "nothing is old");
+    asks(&[]);
+    assert_eq!(since(), (6, 6, 0, 0), "sums have no ports: footers of both, and the records");
+    asks(&["--no-rollups"]);
+    assert_eq!(since(), (3, 3, 0, 0));
+    text(&flows(&["top", "src", "--data", &place.url]));
+    assert_eq!(since(), (6, 3, 0, 0), "sums alone");
+    text(&flows(&[
+        "top",
+        "src",
+        "--data",
+        &place.url,
+        "--from",
+        "2026-11-22T06:00",
+        "--to",
+        "2026-11-22T07:00",
+    ]));
+    assert_eq!(since(), (6, 1, 0, 0), "an hour");
+}
+
+#[test]
 fn old_hours_are_removed_there_and_damaged_marks_are_told_once() {
     let place = Place::new();
     let here = place.here();

@@ -20,7 +20,7 @@ use parquet::file::statistics::Statistics;
 
 use super::decode::{Decoder, Form, PageFault, dictionary};
 use super::pages::Fault;
-use super::source::Source;
+use super::source::{Object, Source};
 use super::{
     FOOTER_KEY, FORMAT_KEY, REPLACES_KEY, ROLLUP_KEY, ROW_GROUP_ROWS_MAX, RollupFacts, SUMS_KEY, VERSION,
     VERSION_OF_NANOSECONDS, VERSION_OF_WHOLE_COLUMNS, checksum,
@@ -83,12 +83,12 @@ impl FlowFile {
         size: u64,
     ) -> Result<Self, StoreError> {
         let path = Path::new(store.name()).join(key);
-        Self::of(&path, Source::Object(Arc::clone(store), key.to_owned()), size)
+        Self::of(&path, Source::Object(Object::new(store, key, size)), size)
     }
 
     fn of(path: &Path, source: Source, size: u64) -> Result<Self, StoreError> {
         let unreadable = |what: String| StoreError::Unreadable { path: path.to_path_buf(), what };
-        let metadata = source.footer(size).map_err(|error| match error {
+        let metadata = source.footer().map_err(|error| match error {
             ParquetError::External(error) => match error.downcast::<io::Error>() {
                 Ok(error) => StoreError::io("read", path)(*error),
                 Err(error) => unreadable(format!("not a whole Parquet file: {error}")),
