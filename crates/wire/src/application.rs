@@ -230,9 +230,32 @@ pub fn by_port(transport: u8, port: u16) -> Option<&'static Application> {
 }
 
 /// [`by_port`] over all known ports.
+#[inline]
 pub fn by_any_port(transport: u8, port: u16) -> Option<&'static Application> {
-    by_port(transport, port).or_else(|| by_further_port(transport, port))
+    // Few ports are known. In a flood, where each record has ports of its own, a search of both tables mispredicts its branches.
+    let is_known = KNOWN_PORTS[usize::from(port / 64)] >> (port % 64) & 1 == 1;
+    if is_known { by_port(transport, port).or_else(|| by_further_port(transport, port)) } else { None }
 }
+
+/// A bit for each port that an application has by some transport.
+static KNOWN_PORTS: [u64; 1024] = {
+    let mut known = [0; 1024];
+    let mut row = 0;
+    while row < APPLICATIONS.len() {
+        let port = APPLICATIONS[row].port;
+        if port != 0 {
+            known[port as usize / 64] |= 1 << (port % 64);
+        }
+        row += 1;
+    }
+    row = 0;
+    while row < FURTHER_PORTS.len() {
+        let port = FURTHER_PORTS[row].1;
+        known[port as usize / 64] |= 1 << (port % 64);
+        row += 1;
+    }
+    known
+};
 
 fn by_further_port(transport: u8, port: u16) -> Option<&'static Application> {
     let mut slot = port_slot(port) % FURTHER_SLOTS;
@@ -404,6 +427,13 @@ mod tests {
             let twice = FURTHER_PORTS[..at].iter().any(|(t, p, _)| (t, p) == (transport, port));
             assert!(!twice, "{port} twice");
             assert_eq!(by_any_port(*transport, *port).map(|a| a.code), Some(*code));
+        }
+        for (transport, port) in
+            [TCP, UDP, SCTP].into_iter().flat_map(|of| (0..=u16::MAX).map(move |port| (of, port)))
+        {
+            let further = FURTHER_PORTS.iter().find(|(of, number, _)| (*of, *number) == (transport, port));
+            let slow = by_port(transport, port).or_else(|| further.and_then(|(_, _, code)| by_code(*code)));
+            assert_eq!(by_any_port(transport, port), slow, "{transport} {port}");
         }
         assert_eq!(by_any_port(TCP, 80), by_port(TCP, 80));
         assert_eq!(by_any_port(TCP, 65_000), None);
