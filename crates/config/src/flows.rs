@@ -179,7 +179,7 @@ table! {
     )
     .default(None)
     .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.nat_events)))
-    .help("[NAT events](flows.md#nat-events) to send to collectors");
+    .help("[NAT events](flows.md#nat-events) for collectors and the dataset");
     static KEY: Key<KeyFields> = Key::by(
         "key",
         "any of `\"ports\"`, `\"traffic-class\"`, `\"ingress\"`, `\"vlan\"`, `\"mpls\"`",
@@ -255,8 +255,9 @@ pub(crate) fn read(
     read_keep(reader, &mut section, &mut flows);
     read_meter(reader, &mut section, &mut flows);
     let nat_events = section.read(reader, &NAT_EVENTS);
-    let has_events = flows.collectors.iter().any(|address| !gets_samples(address));
-    flows.nat_events = nat_events.and_then(|at| nat_events::check(reader, at, nat, has_events));
+    let has_receivers =
+        flows.store.is_some() || flows.collectors.iter().any(|address| !gets_samples(address));
+    flows.nat_events = nat_events.and_then(|at| nat_events::check(reader, at, nat, has_receivers));
     let warns = flows.collectors.is_empty() && flows.store.is_none();
     let span = section.finish(reader).unwrap_or_default();
     if warns {

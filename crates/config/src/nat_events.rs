@@ -1,16 +1,16 @@
-//! `nat_events` of `[flows]`: the NAT events that collectors receive.
+//! `nat_events` of `[flows]`: the NAT events that collectors and the dataset receive.
 
 use thalweg_dataplane::nat::{BlockAllocation, Filtering, NatConfig, NatLogging};
 
 use crate::diagnostic::ErrorKind;
 use crate::reader::{At, Reader};
 
-/// Checks the key against the NAT configuration and the collectors.
+/// Checks the key against the NAT configuration and those who receive events.
 pub(crate) fn check(
     reader: &mut Reader,
     at: At<Option<NatLogging>>,
     nat: Option<&NatConfig>,
-    has_collectors: bool,
+    has_receivers: bool,
 ) -> Option<NatLogging> {
     let (logging, span) = (at.value?, at.span);
     let Some(nat) = nat else {
@@ -39,9 +39,9 @@ pub(crate) fn check(
         }
         _ => {}
     }
-    if !has_collectors {
-        let message = "nobody is told of NAT's events: the dataset does not keep them";
-        reader.warning(ErrorKind::MissingKey, &span, message, "`collectors`");
+    if !has_receivers {
+        let message = "nobody is told of NAT's events";
+        reader.warning(ErrorKind::MissingKey, &span, message, "`collectors` or `store`");
     }
     Some(logging)
 }

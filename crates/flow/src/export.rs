@@ -46,6 +46,7 @@ mod fan;
 mod image;
 mod message_buffer;
 mod nat;
+mod nat_record;
 mod options;
 mod shape;
 mod templated;

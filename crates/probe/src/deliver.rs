@@ -58,6 +58,11 @@ pub(crate) trait Outlet: Send {
     /// Takes NAT events, if it has a format for them.
     fn take_nat_events(&mut self, _events: Vec<NatEvent>) {}
 
+    /// Whether it takes NAT events as records.
+    fn keeps_nat_events(&self) -> bool {
+        false
+    }
+
     /// Receives the newest totals.
     fn handle_statistics(&mut self, _statistics: &Statistics) {}
 
@@ -161,18 +166,19 @@ impl Delivery {
                     done
                 }
             };
-            if let Err(error) = done {
+            if let Err(error) = done.and(self.hand_out_events()) {
                 self.stop.store(true, Ordering::Relaxed);
                 failed.get_or_insert(error);
             }
-            self.hand_out_events();
             if let Some(statistics) = self.totals.take() {
                 self.renew_interfaces();
                 let statistics = self.with_lost_events(statistics);
                 self.outlets.iter_mut().for_each(|outlet| outlet.handle_statistics(&statistics));
             }
         }
-        self.hand_out_events();
+        if let Err(error) = self.hand_out_events() {
+            failed.get_or_insert(error);
+        }
         // No worker uses the meters any more.
         let last = self.with_lost_events(self.totals.last(delivered.amount));
         self.outlets.iter_mut().for_each(|outlet| outlet.handle_statistics(&last));
@@ -239,14 +245,26 @@ impl Delivery {
     }
 
     /// Passes events to all outlets; the last one gets the original.
-    fn hand_out_events(&mut self) {
-        let Some((last, others)) = self.outlets.split_last_mut() else { return };
+    fn hand_out_events(&mut self) -> Result<(), ProbeError> {
+        let batches: Vec<_> = self.events.iter().flat_map(EventArrivals::batches).collect();
         let shift_ns = self.completing.shift_ns();
-        for mut batch in self.events.iter().flat_map(EventArrivals::batches) {
+        let mut done = Ok(());
+        for mut batch in batches {
             batch.iter_mut().for_each(|event| event.shift_time(shift_ns));
+            if self.outlets.iter().any(|outlet| outlet.keeps_nat_events()) {
+                let exporter = self.completing.exporter;
+                let record = |event: &NatEvent| FlowRecord { exporter, ..event.record() };
+                let records: Vec<FlowRecord> = batch.iter().map(record).collect();
+                done = done.and(self.each_outlet(|outlet| match outlet.keeps_nat_events() {
+                    true => outlet.take(&records),
+                    false => Ok(()),
+                }));
+            }
+            let Some((last, others)) = self.outlets.split_last_mut() else { break };
             others.iter_mut().for_each(|outlet| outlet.take_nat_events(batch.clone()));
             last.take_nat_events(batch);
         }
+        done
     }
 
     /// Counts lost events as records that were not sent.

@@ -119,7 +119,9 @@ impl Filter {
         "flags",
         "nat",
         "nat-src",
+        "nat-src-port",
         "nat-dst",
+        "nat-dst-port",
         "next-hop",
         "bgp-next-hop",
         "ingress",
@@ -164,6 +166,7 @@ impl Filter {
     ///            | "proto" PROTOCOL | "tcp" | "udp" | "icmp" | "icmpv6" | "ipv4" | "ipv6"
     ///            | "app" NAME | ( "end" | "direction" | "event" ) WORD | "flags" LETTERS | "nat" | "any"
     ///            | ( "next-hop" | "bgp-next-hop" | "nat-src" | "nat-dst" ) NET
+    ///            | ( "nat-src-port" | "nat-dst-port" ) PORT
     ///            | ( "ingress" | "egress" | "vlan" | "mpls" | "tos" | "dscp" | "ttl" | "packets" | "bytes"
     ///              | "duration" | "dropped" | "sampling" | "icmp-type" | "icmp-code" | "domain"
     ///              | "in-vrf" | "out-vrf" | "dns-type" | "dns-code" | "next-as" ) N

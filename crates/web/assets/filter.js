@@ -12,9 +12,10 @@ const SWAPPED = [
   ["ingress", "egress"],
   ["in", "out"],
   ["nat-src", "nat-dst"],
+  ["nat-src-port", "nat-dst-port"],
 ];
 /** Keys whose values a filter cannot test. */
-const UNTESTED = ["drop", "nat-src-port"];
+const UNTESTED = ["drop"];
 
 const swapWord = (word) => {
   const pair = SWAPPED.find((each) => each.includes(word));

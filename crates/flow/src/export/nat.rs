@@ -114,7 +114,7 @@ impl NatEvent {
     }
 
     /// The subscriber's VRF, if the event concerns one and there are several.
-    fn vrf(&self) -> Option<u32> {
+    pub(super) fn vrf(&self) -> Option<u32> {
         match self {
             Self::Session { session, .. } => session.vrf,
             Self::Binding { vrf, .. } | Self::PortBlock { vrf, .. } => *vrf,

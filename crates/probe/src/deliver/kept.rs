@@ -190,6 +190,10 @@ impl Outlet for Kept {
         Ok(())
     }
 
+    fn keeps_nat_events(&self) -> bool {
+        true
+    }
+
     fn tick(&mut self) -> Result<(), ProbeError> {
         // An open writer has its own threads and timers.
         self.open_again();

@@ -205,6 +205,8 @@ impl<'a> Parser<'a> {
             "bgp-next-hop" => self.address(&[C::BgpNextHop], &NET),
             "nat-src" => self.address(&[C::NatSrc], &NET),
             "nat-dst" => self.address(&[C::NatDst], &NET),
+            "nat-src-port" => self.port(&[C::NatSrcPort]).map(with_blocks),
+            "nat-dst-port" => self.port(&[C::NatDstPort]),
             "proto" | "protocol" => {
                 self.range(Unit::Protocol, |from, to| Test::Number(&[C::Protocol], from, to))
             }
@@ -467,6 +469,23 @@ impl<'a> Parser<'a> {
         let flags = flags.ok_or_else(|| self.expected(what))?;
         self.next += 1;
         Ok(Expression::Test(Test::Flags(flags)))
+    }
+}
+
+/// The same for ports in a block that NAT gave a host: the block's record has its first port as the translated one.
+fn with_blocks(expression: Expression) -> Expression {
+    match expression {
+        Expression::Any => Expression::Any,
+        Expression::All(parts) => Expression::All(parts.into_iter().map(with_blocks).collect()),
+        Expression::OneOf(parts) => Expression::OneOf(parts.into_iter().map(with_blocks).collect()),
+        Expression::Not(part) => Expression::Not(Box::new(with_blocks(*part))),
+        Expression::Test(Test::Number(columns, from, to)) => {
+            let is = |columns, from, to| Expression::Test(Test::Number(columns, from, to));
+            let begins = is(columns, 0, to);
+            let ends = is(&[C::NatBlockEnd], from, u16::MAX.into());
+            Expression::OneOf(vec![is(columns, from, to), Expression::All(vec![begins, ends])])
+        }
+        Expression::Test(test) => Expression::Test(test),
     }
 }
 

@@ -81,6 +81,19 @@ const CONDITIONS: &[Condition] = &[
             && places.iter().all(|place| place.network.text() != "servers")
             && r.next_as != 64_501
     }),
+    ("nat-src-port 20000-40000 and nat-dst-port < 50000", |r| {
+        r.translation.is_some_and(|t| {
+            let last = r.details.nat_block_end.unwrap_or(t.src_port);
+            let is_of_block = t.src_port <= 40_000 && last >= 20_000;
+            ((20_000..=40_000).contains(&t.src_port) || is_of_block) && t.dst_port < 50_000
+        })
+    }),
+    ("not nat-src-port 1024", |r| {
+        r.translation.is_none_or(|t| {
+            t.src_port != 1024
+                && !r.details.nat_block_end.is_some_and(|last| (t.src_port..=last).contains(&1024))
+        })
+    }),
     ("event any", |r| r.details.event.is_some()),
     ("event nat-session-begin or tcp", |r| {
         r.details.event == Some(Event::NatSessionBegin) || r.key.protocol == 6

@@ -1,10 +1,12 @@
-//! NAT event records of a running router, read by our own decoder and by nfcapd with nfdump.
+//! NAT event records of a running router, read by our own decoder, by nfcapd with nfdump, and from the router's dataset.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::process::Command;
 use std::time::Duration;
 
+use serde_json::Value;
 use thalweg_ports::live::LiveClock;
 use thalweg_wire::netflow::decode::{Decoder, FieldName, Source};
 use thalweg_wire::netflow::element as ie;
@@ -19,14 +21,15 @@ const SESSIONS: usize = 12;
 /// The limit of sessions per subscriber; blocks have 16 ports.
 const PORTS_MAX: usize = 20;
 
-fn config(logging: &str, collectors: [u16; 2]) -> String {
+fn config(logging: &str, collectors: [u16; 2], store: &str) -> String {
     let [ours, theirs] = collectors;
     format!(
         "[ports.lan]\ninterface = \"lan\"\naddresses = [\"10.1.0.1/24\"]\ndriver = \"af_packet\"\n\n\
          [ports.wan]\ninterface = \"wan\"\naddresses = [\"198.51.100.1/24\"]\ndriver = \"af_packet\"\n\n\
          [nat]\noutside = \"wan\"\ninside = [\"lan\"]\n\n\
          [nat.subscribers]\nblock_size = 16\nports_max = {PORTS_MAX}\n\n\
-         [flows]\ncollectors = [\"ipfix://127.0.0.1:{ours}\", \"v9://127.0.0.1:{theirs}\"]\nnat_events = \"{logging}\"\n"
+         [flows]\ncollectors = [\"ipfix://127.0.0.1:{ours}\", \"v9://127.0.0.1:{theirs}\"]\nnat_events = \"{logging}\"\n\
+         store = \"{store}\"\n"
     )
 }
 
@@ -78,6 +81,21 @@ fn events(socket: &UdpSocket) -> Vec<Event> {
     assert_eq!(decoder.waiting(), (0, 0));
     events.retain(|event| event.code > 0);
     events
+}
+
+/// The events of the dataset that match.
+fn kept(store: &str, filter: &str) -> Vec<Value> {
+    let arguments = ["flows", "--data", store, "list", "--format", "json", "-n", "1000", filter];
+    let output = Command::new(env!("CARGO_BIN_EXE_thalweg")).args(arguments).output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    text.lines().map(|line| serde_json::from_str(line).expect("an object")).collect()
+}
+
+/// What an event of the dataset is, and about whom.
+fn told_of(event: &Value) -> (String, String) {
+    let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
+    (text("event"), text("src"))
 }
 
 /// A counter of NAT.
@@ -147,7 +165,8 @@ fn collectors_are_told_who_had_which_port_and_when() {
         let theirs = port_of(&site.within(&site.router(), bind).expect("a port"));
         let nfcapd = Nfcapd::start(&site, theirs);
         let began_ms = LiveClock::start().now_ns() / 1_000_000;
-        let mut router = site.run(&config(logging, [port_of(&ours), theirs]), &[]);
+        let store = site.file("flows").display().to_string();
+        let mut router = site.run(&config(logging, [port_of(&ours), theirs], &store), &[]);
         // The pings that waited for the router to start have sessions too.
         let pings = counter(&router, "sessions_created") as usize;
         let server = socket(&site, OUTSIDE, "198.51.100.2:7000");
@@ -190,6 +209,20 @@ fn collectors_are_told_who_had_which_port_and_when() {
             let time_ms = event.numbers[&ie::OBSERVATION_TIME_MILLISECONDS];
             assert!((began_ms..=ended_ms).contains(&time_ms), "{event:?}");
             assert_eq!(event.addresses[&ie::SOURCE_IPV4_ADDRESS], office, "{event:?}");
+        }
+        // The dataset has them too, and tells of each public port whose it was.
+        assert_eq!(kept(&store, "event any").len(), events.len());
+        assert_eq!(kept(&store, "not event any").len(), kept(&store, "any").len(), "flows alone");
+        let what = match logging {
+            "sessions" => "nat-session",
+            "bindings" => "nat-binding",
+            _ => "nat-block",
+        };
+        for (_, seen) in &publics {
+            let filter = format!("event any and nat-src {} and nat-src-port {}", seen.ip(), seen.port());
+            let told: BTreeSet<_> = kept(&store, &filter).iter().map(told_of).collect();
+            let expected = ["begin", "end"].map(|end| (format!("{what}-{end}"), office.to_string()));
+            assert_eq!(told, expected.into());
         }
         let of = |code| events.iter().filter(|event| event.code == code).collect::<Vec<_>>();
         let text = nfcapd.end();

@@ -54,6 +54,10 @@ fn lists_and_services() {
     );
     let several = Expression::OneOf(vec![port(53, 53), port(80, 80)]);
     assert_eq!(parse("dst-port != 53,http").unwrap(), Expression::Not(Box::new(several)));
+    let number = |columns, from, to| Expression::Test(Test::Number(columns, from, to));
+    let block = vec![number(&[C::NatSrcPort], 0, 2000), number(&[C::NatBlockEnd], 2000, 65_535)];
+    let behind_nat = vec![number(&[C::NatSrcPort], 2000, 2000), Expression::All(block)];
+    assert_eq!(parse("nat-src-port 2000").unwrap(), Expression::OneOf(behind_nat));
     let protocol = |number| Expression::Test(Test::Number(&[C::Protocol], number, number));
     assert_eq!(parse("proto tcp,89").unwrap(), Expression::OneOf(vec![protocol(6), protocol(89)]));
     let address = |text: &str| Expression::Test(Test::Address(&[C::Src], text.parse().unwrap()));
