@@ -6,7 +6,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use thalweg_base::OneThread;
-use thalweg_dataplane::firewall::{FirewallConfig, FirewallStage, Policy, StateTimeouts};
+use thalweg_dataplane::firewall::{FirewallConfig, FirewallRules, FirewallStage, Policy, StateTimeouts};
 use thalweg_dataplane::helpers::Helpers;
 use thalweg_dataplane::nat::{Cursor, NatConfig, NatStage, testing};
 use thalweg_dataplane::standby::{Standby, StandbyRun, Tables};
@@ -49,8 +49,9 @@ fn check(nat: &NatStage, firewall: &FirewallStage<OneThread>, now_ns: u64) {
 fuzz_target!(|input: &[u8]| {
     let config = NatConfig { sessions_max: 64, shards: SHARDS, ..testing::config(2) };
     let nat: NatStage = NatStage::new(&config).expect("a valid configuration");
-    let firewall: FirewallStage<OneThread> = FirewallStage::new(&firewall(), SHARDS, 7);
-    let (sessions, states) = (nat.copies(), firewall.copies(0));
+    let stage: FirewallStage<OneThread> = FirewallStage::new(&firewall(), SHARDS, 7);
+    let rules = FirewallRules::compile(&firewall(), 0).expect("rules").with_vrfs(vec![1, 0]);
+    let (sessions, states) = (nat.copies(), stage.copies(&rules, true));
     let mut now_ns = 1_000_000_000_000;
     let mut standby = Standby::new(StandbyRun { number: 1, secret: 3 }, now_ns);
     let mut sequence = 0u64;
@@ -76,6 +77,6 @@ fuzz_target!(|input: &[u8]| {
         }
         let sent = std::iter::from_fn(|| standby.poll_output()).count();
         assert!(sent <= DATAGRAMS_MAX, "{sent} datagrams");
-        check(&nat, &firewall, now_ns);
+        check(&nat, &stage, now_ns);
     }
 });

@@ -261,7 +261,6 @@ impl ConfigSource {
         let others = standby::Others {
             has_virtual_routers: !vrrp.is_empty(),
             has_state: nat.is_some() || firewall.is_some(),
-            mixes_states: firewall.is_some() && ports.vrfs.are_several(),
             has_blocks: nat.as_ref().is_some_and(|nat| nat.subscribers.is_some()),
         };
         let standby = standby::read(&mut reader, &mut root, &others);

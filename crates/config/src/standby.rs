@@ -45,7 +45,6 @@ pub(crate) struct Others {
     pub(crate) has_virtual_routers: bool,
     pub(crate) has_state: bool,
     pub(crate) has_blocks: bool,
-    pub(crate) mixes_states: bool,
 }
 
 pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>, others: &Others) -> Option<StandbyConfig> {
@@ -60,11 +59,6 @@ pub(crate) fn read(reader: &mut Reader, root: &mut Section<'_>, others: &Others)
             others.has_blocks,
             "sessions in blocks of subscribers cannot be copied",
             "[nat] without `subscribers`",
-        ),
-        (
-            others.mixes_states,
-            "copies of the firewall's states do not say of which VRF they are",
-            "[vrfs], [firewall] or [standby]: two of them",
         ),
     ];
     for (_, message, expected) in needs.into_iter().filter(|(lacks, ..)| *lacks) {

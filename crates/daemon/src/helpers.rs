@@ -121,7 +121,7 @@ impl Helpers {
         let (Some(file), Some(tables)) = (file, self.tables.clone()) else { return Ok(()) };
         self.saver = Some(Arc::new(FibSaver::new(file, tables.clone())));
         if let Some(saved) = saved {
-            let body = move || tables.restore(&saved);
+            let body = move || tables.restore(saved);
             self.restoring = Some(thread::Builder::new().name("restore".to_owned()).spawn(body)?);
         }
         Ok(())

@@ -88,7 +88,10 @@ impl Secret {
         let nat = config.nat.as_ref().map(|nat| NatConfig { untranslated: Vec::new(), ..nat.clone() });
         let firewall = config.firewall.as_ref().map(|firewall| &firewall.firewall);
         let placement = format!("placement {nat:?} {}", firewall.is_some());
-        let numbers = nat.iter().flat_map(|nat| nat.vrfs.iter().copied()).filter(|vrf| *vrf != MAIN);
+        // Sessions name the VRFs of NAT's ports, states those of all.
+        let of_nat = nat.iter().flat_map(|nat| nat.vrfs.iter().copied());
+        let of_states = config.ports.iter().filter(|port| firewall.is_some() && !port.is_vacant());
+        let numbers = of_nat.chain(of_states.map(|port| port.vrf)).filter(|vrf| *vrf != MAIN);
         let vrfs: BTreeSet<_> = numbers.map(|vrf| (vrf, config.routing.vrf_name(vrf))).collect();
         Sameness {
             placement: self.number(&placement),
@@ -227,12 +230,8 @@ impl StandbyThread {
         let (plan, same) = (self.plan.load_full(), *self.share.same.lock());
         let nat = plan.nat_stage();
         let (sessions, firewall) = (nat.as_ref().map(|nat| nat.copies()), plan.firewall());
-        // States of other rules are judged again.
-        let generation = firewall.map_or(0, |firewall| match self.standby.has_same_rules() {
-            true => firewall.rules.generation(),
-            false => !firewall.rules.generation(),
-        });
-        let states = firewall.map(|firewall| firewall.stage.copies(generation));
+        let are_same = self.standby.has_same_rules();
+        let states = firewall.map(|firewall| firewall.stage.copies(&firewall.rules, are_same));
         let tables = Tables {
             sessions: sessions.as_ref().map(|shards| shards as &dyn Shards),
             states: states.as_ref().map(|shards| shards as &dyn Shards),

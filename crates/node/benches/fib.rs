@@ -1,11 +1,12 @@
-//! The cost of the FIB outlet per prefix: without installing, and into the data plane's tables.
+//! The cost of the FIB outlet per prefix, without installing and into the data plane's tables; and how long others wait for
+//! the tables at most, if changes that come together are installed at once, or in pieces as a router does.
 //!
 //! ```text
 //! cargo bench -p thalweg-node --bench fib --profile quick
 //! ```
 
 use std::net::Ipv4Addr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use thalweg_base::{DropReason, Prefix};
 use thalweg_bgp::attrs::{AttrsBuilder, Interner, NextHop};
@@ -13,7 +14,8 @@ use thalweg_bgp::peer::PeerId;
 use thalweg_bgp::route::{Change, Changes, Chosen};
 use thalweg_dataplane::route::Adjacency;
 use thalweg_node::fib::{
-    BaseRoutes, FibTables, HopNumber, Install, Outlet, OutletConfig, RouteInstaller, Underlay, Way,
+    BaseRoutes, Batch, FibTables, HopNumber, Install, Outlet, OutletConfig, PIECE_CHANGES, RouteInstaller,
+    Underlay, Way,
 };
 
 const PREFIXES: u32 = 500_000;
@@ -64,7 +66,10 @@ fn batches(shift: u32) -> Vec<Changes> {
         .collect()
 }
 
-fn measure(name: &str, installer: &mut dyn RouteInstaller) {
+/// Changes that come together, in lists of 4096.
+const TOGETHER: usize = 8;
+
+fn measure(name: &str, changes_max: usize, installer: &mut dyn RouteInstaller) {
     let config = OutletConfig { first_hop: BaseRoutes::default().first_hop(), ..OutletConfig::default() };
     let mut outlet = Outlet::new(config, Underlay::everything_on(0));
     let mut withdrawn = batches(1);
@@ -73,14 +78,21 @@ fn measure(name: &str, installer: &mut dyn RouteInstaller) {
     }
     for (step, batches) in [("announce", batches(0)), ("move", batches(1)), ("withdraw", withdrawn)] {
         let (begun, processor) = (Instant::now(), processor_ns());
-        for batch in &batches {
-            outlet.handle_changes(batch, installer);
+        let mut longest = Duration::ZERO;
+        for together in batches.chunks(TOGETHER) {
+            let batch = Batch::of(together);
+            for piece in batch.pieces(changes_max) {
+                let begun = Instant::now();
+                outlet.handle_piece(piece, installer);
+                longest = longest.max(begun.elapsed());
+            }
         }
         let count = f64::from(PREFIXES);
         println!(
-            "{name:<12} {step:<9} {:>6.0} ns a prefix, {:>6.0} ns of processor time",
+            "{name:<12} {changes_max:>5} {step:<9} {:>6.0} ns a prefix, {:>6.0} ns of processor time, at most {:>5.1} ms",
             begun.elapsed().as_nanos() as f64 / count,
-            (processor_ns() - processor) / count
+            (processor_ns() - processor) / count,
+            longest.as_secs_f64() * 1000.0
         );
     }
 }
@@ -88,8 +100,10 @@ fn measure(name: &str, installer: &mut dyn RouteInstaller) {
 fn main() {
     let forward = |_| Adjacency::Drop(DropReason::NeighborUnresolved);
     for _ in 0..2 {
-        measure("nowhere", &mut Nowhere);
-        let mut tables = FibTables::new(BaseRoutes::default(), Box::new(forward)).expect("memory");
-        measure("data plane", &mut tables);
+        measure("nowhere", PIECE_CHANGES, &mut Nowhere);
+        for changes_max in [TOGETHER * 4096, PIECE_CHANGES, 1024] {
+            let mut tables = FibTables::new(BaseRoutes::default(), Box::new(forward)).expect("memory");
+            measure("data plane", changes_max, &mut tables);
+        }
     }
 }

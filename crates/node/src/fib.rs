@@ -123,6 +123,8 @@ pub trait RouteInstaller {
 pub struct OutletCounters {
     /// IPv4 and IPv6 prefixes with a next hop, resolved or not.
     pub prefixes: [u64; 2],
+    /// Of these, those that a predecessor saved and BGP has not repeated.
+    pub saved_prefixes: u64,
     /// Prefixes that are not installed because their next hop is unresolved.
     pub unresolved_prefixes: u64,
     pub discarding_prefixes: u64,
@@ -148,6 +150,62 @@ struct Touched<A> {
     now: Option<HopNumber>,
 }
 
+/// Changes of a batch that are installed together, while others wait for the tables.
+pub const PIECE_CHANGES: usize = 1 << 12;
+
+/// Changes of best routes by address, because a table writes neighboring prefixes together; those of one prefix are in
+/// the order in which they came.
+pub struct Batch<'c> {
+    v4: Vec<&'c Change<u32>>,
+    v6: Vec<&'c Change<u128>>,
+}
+
+/// Some changes of a batch: all of their prefixes.
+#[derive(Clone, Copy)]
+pub struct Piece<'b, 'c> {
+    v4: &'b [&'c Change<u32>],
+    v6: &'b [&'c Change<u128>],
+}
+
+impl<'c> Batch<'c> {
+    /// The changes of these, which came in this order.
+    pub fn of(all: impl IntoIterator<Item = &'c Changes>) -> Self {
+        let mut batch = Self { v4: Vec::new(), v6: Vec::new() };
+        for changes in all {
+            batch.v4.extend(&changes.v4);
+            batch.v6.extend(&changes.v6);
+        }
+        batch.v4.sort_by_key(|change| (change.prefix.address(), change.prefix.length()));
+        batch.v6.sort_by_key(|change| (change.prefix.address(), change.prefix.length()));
+        batch
+    }
+
+    /// Pieces of so many changes, or a few more.
+    pub fn pieces(&self, changes: usize) -> impl Iterator<Item = Piece<'_, 'c>> {
+        let v4 = Pieces { rest: &self.v4, changes }.map(|v4| Piece { v4, v6: &[] });
+        v4.chain(Pieces { rest: &self.v6, changes }.map(|v6| Piece { v4: &[], v6 }))
+    }
+}
+
+struct Pieces<'b, 'c, A> {
+    rest: &'b [&'c Change<A>],
+    changes: usize,
+}
+
+impl<'b, 'c, A: RouteAddress> Iterator for Pieces<'b, 'c, A> {
+    type Item = &'b [&'c Change<A>];
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let last = self.rest.get(..self.changes.max(1)).unwrap_or(self.rest).last()?.prefix;
+        let is_of = |change: &&Change<A>| {
+            (change.prefix.address(), change.prefix.length()) <= (last.address(), last.length())
+        };
+        let (piece, rest) = self.rest.split_at(self.rest.partition_point(is_of));
+        self.rest = rest;
+        Some(piece)
+    }
+}
+
 /// Turns changes of best routes into instructions for an installer. It has one owner; see the module's text.
 #[derive(Debug)]
 pub struct Outlet {
@@ -171,18 +229,19 @@ impl Outlet {
         self.handle_all([changes], installer);
     }
 
-    /// Applies changes in this order, and installs the result of all at once: ordered by address, because a table
-    /// writes neighboring prefixes together.
+    /// Applies changes in this order, and installs the result of all at once.
     pub fn handle_all<'c>(
         &mut self,
         all: impl IntoIterator<Item = &'c Changes>,
         installer: &mut dyn RouteInstaller,
     ) {
-        let (mut v4, mut v6) = (Vec::new(), Vec::new());
-        for changes in all {
-            self.take_in(&changes.v4, &mut v4);
-            self.take_in(&changes.v6, &mut v6);
-        }
+        let batch = Batch::of(all);
+        self.handle_piece(Piece { v4: &batch.v4, v6: &batch.v6 }, installer);
+    }
+
+    /// Applies the changes of a piece, and installs the result.
+    pub fn handle_piece(&mut self, piece: Piece<'_, '_>, installer: &mut dyn RouteInstaller) {
+        let (v4, v6) = (self.take_in(piece.v4), self.take_in(piece.v6));
         self.install(&in_order(v4), &in_order(v6), installer);
     }
 
@@ -254,17 +313,18 @@ impl Outlet {
     pub fn counters(&self) -> OutletCounters {
         let mut counters = self.counters;
         counters.prefixes = [self.tables.v4.len() as u64, self.tables.v6.len() as u64];
+        counters.saved_prefixes = (self.tables.v4.saved() + self.tables.v6.saved()) as u64;
         self.hops.count(&mut counters);
         counters
     }
 
     /// Updates the table of prefixes and marks the next hops whose resolution may change.
-    fn take_in<A: RouteAddress>(&mut self, changes: &[Change<A>], touched: &mut Vec<Touched<A>>)
+    fn take_in<A: RouteAddress>(&mut self, changes: &[&Change<A>]) -> Vec<Touched<A>>
     where
         Tables: table::Both<A>,
         IpPrefix: From<Prefix<A>>,
     {
-        touched.reserve(changes.len());
+        let mut touched = Vec::with_capacity(changes.len());
         // Consecutive changes often have the same attributes.
         let mut recent: Option<(usize, Option<Target>)> = None;
         for change in changes {
@@ -296,6 +356,7 @@ impl Outlet {
                 touched.push(Touched { prefix: change.prefix, before, now });
             }
         }
+        touched
     }
 
     fn install(&mut self, v4: &[Touched<u32>], v6: &[Touched<u128>], installer: &mut dyn RouteInstaller) {

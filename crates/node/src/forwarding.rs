@@ -37,8 +37,9 @@ pub use tables::{ConfiguredRoutes, ForwardingTables, TablesRead, vrf_named};
 /// installed from the queue and never held twice.
 pub const QUEUE_CHANGES_MAX: usize = 1 << 18;
 
-/// Changes installed together at most. The more wait, the more of them fall into the same piece of the table, which is
-/// then written once. Others wait for the tables meanwhile: some hundredths of a second.
+/// Changes that are put in order together at most. The more wait, the more of them fall into the same piece of the table,
+/// which is then written once. They are installed in parts ([`crate::fib::PIECE_CHANGES`]), between which others have
+/// their turn.
 const BATCH_CHANGES_MAX: usize = 1 << 15;
 
 /// Unresolved next hops shown.
@@ -268,6 +269,7 @@ pub fn view_of(install: &str, outlet: &Outlet, inbox: InboxCounters) -> Forwardi
         install: install.to_owned(),
         prefixes: counters.prefixes.into(),
         unresolved_prefixes: counters.unresolved_prefixes,
+        saved_prefixes: counters.saved_prefixes,
         discarding_prefixes: counters.discarding_prefixes,
         protected_prefixes: counters.protected_prefixes,
         hops: counters.hops,

@@ -7,11 +7,13 @@ use std::sync::Arc;
 
 use thalweg_base::{Chunk, ChunkBuilder, DropReason, LinkType, XorShift64Star};
 use thalweg_config::{ConfigSource, Places, RouterConfig};
+use thalweg_dataplane::standby::{self, Shards, Tables};
 use thalweg_exec::{ModelKind, ModelOptions, Sink, Source};
 use thalweg_flow::{FlowRecord, KeyFields, MeterOptions};
 use thalweg_node::Routes;
 use thalweg_node::live_tables::LiveTables;
 use thalweg_node::plan::RouterPlan;
+use thalweg_wire::tcp::{ACK, SYN};
 use thalweg_wire::testing;
 
 use crate::same_answer::{Records, Shape, check, run_shape};
@@ -198,6 +200,8 @@ impl Sink<Chunk> for Collect {
 }
 
 const PER_CHUNK: usize = 300;
+const START_NS: u64 = 1_700_000_000_000_000_000;
+const SECOND_NS: u64 = 1_000_000_000;
 
 /// The fates of packets in their order of arrival.
 fn fates(plan: &RouterPlan, arrivals: &[Arrival], options: &ModelOptions) -> Vec<Fate> {
@@ -211,9 +215,20 @@ fn fates_among(
     which: impl Fn(u16) -> bool,
     options: &ModelOptions,
 ) -> Vec<Fate> {
+    fates_from(START_NS, plan, arrivals, which, options)
+}
+
+/// The same, of packets that arrive from then on.
+fn fates_from(
+    from_ns: u64,
+    plan: &RouterPlan,
+    arrivals: &[Arrival],
+    which: impl Fn(u16) -> bool,
+    options: &ModelOptions,
+) -> Vec<Fate> {
     let chunk = |(sequence, arrivals): (u64, &[Arrival])| {
         let mut builder = ChunkBuilder::with_capacity(PER_CHUNK * 256);
-        let now_ns = 1_700_000_000_000_000_000 + sequence;
+        let now_ns = from_ns + sequence;
         for (port, packet) in arrivals.iter().filter(|(port, _)| which(*port)) {
             let at = builder.next_frame_offset();
             builder.buffer_mut()[at..at + packet.len()].copy_from_slice(packet);
@@ -278,6 +293,59 @@ fn two_are_one(with: With, workers: &[usize]) {
     let plan = RouterPlan::with_router(&config, live.router(), None).unwrap();
     let replay = RouterPlan::with_routes(&config, &Routes::build(&config).unwrap(), None).unwrap();
     assert!(fates(&plan, &arrivals, &serial) == fates(&replay, &arrivals, &serial));
+}
+
+/// Has a router stand by for another until it has all sessions and states; returns the time then.
+fn stand_by(plans: [&RouterPlan; 2]) -> u64 {
+    let stages = plans.map(|plan| (plan.nat_stage(), plan.firewall().unwrap()));
+    let copies = stages.each_ref().map(|(nat, firewall)| {
+        (nat.as_ref().map(|nat| nat.copies()), firewall.stage.copies(&firewall.rules, true))
+    });
+    let tables = copies.each_ref().map(|(sessions, states)| Tables {
+        sessions: sessions.as_ref().map(|sessions| sessions as &dyn Shards),
+        states: Some(states),
+        now_ns: START_NS + SECOND_NS,
+    });
+    standby::testing::stand_by(tables)
+}
+
+/// A router that takes over does with each packet what the router before it would have done, for both VRFs, under every
+/// model.
+#[test]
+fn a_standby_goes_on_where_the_active_router_of_two_vrfs_was() {
+    let serial = ModelOptions::new(ModelKind::Serial, 1);
+    for nat in [false, true] {
+        let with = With { firewall: true, nat };
+        let config = both(with);
+        let arrivals = arrivals(11, 4_000, with);
+        // Fragments of one datagram come to one router.
+        let is_rest = |(_, packet): &Arrival| packet[6..8] == [0, 4];
+        let half = (2_000..).find(|at| !is_rest(&arrivals[*at])).unwrap();
+        let (before, after) = arrivals.split_at(half);
+        let reference = RouterPlan::from_config(&config, None).unwrap();
+        fates(&reference, before, &serial);
+        let mut expected = None;
+        for (kind, workers) in ModelKind::ALL.into_iter().flat_map(|kind| [1, 4].map(|n| (kind, n))) {
+            let options = ModelOptions { ordered: true, ..ModelOptions::new(kind, workers) };
+            let routers = [0, 1].map(|_| RouterPlan::from_config(&config, None).unwrap());
+            fates(&routers[0], before, &options);
+            let then_ns = stand_by(routers.each_ref());
+            let expected =
+                expected.get_or_insert_with(|| fates_from(then_ns, &reference, after, |_| true, &serial));
+            let ours = fates_from(then_ns, &routers[1], after, |_| true, &options);
+            let differs = ours.iter().zip(&*expected).position(|(ours, theirs)| ours != theirs);
+            let at = differs.map(|at| (at, &after[at], &ours[at], &expected[at]));
+            assert!(at.is_none(), "under {kind}, {workers} workers, {with:?}: {at:?}");
+            let begun = routers[1].firewall_counters().unwrap();
+            assert!(begun.established > 20 && begun.not_asked > 20, "{begun:?}");
+        }
+        // It is the first router's connections that pass.
+        let alone = RouterPlan::from_config(&config, None).unwrap();
+        let alone = fates_from(START_NS, &alone, after, |_| true, &serial);
+        let lost = alone.iter().zip(expected.iter().flatten());
+        let lost = lost.filter(|(alone, with)| alone.1.is_err() && with.1.is_ok()).count();
+        assert!(lost > 10, "{lost}");
+    }
 }
 
 /// Red and blue, whose hosts have the same addresses, reach the outside of the main table by leaks, under its one public
@@ -347,6 +415,59 @@ fn tenants_share_an_outside_port_of_another_vrf() {
         assert_eq!((out, ends(&packet, 16)), (red, at("10.0.0.7", 5353)), "{kind}");
         let (out, packet) = pass(red, testing::udp(at("10.0.0.7", 5353), ends(&packet, 12), b"!")).unwrap();
         assert_eq!((out, ends(&packet, 16)), (blue, host), "{kind}");
+    }
+}
+
+const SERVER: &str = "[[firewall.rules]]\nname = \"server\"\naction = \"permit\"\nto = \"red\"\nprotocol = \"udp\"\n\
+                      destination_ports = 5353\n";
+
+/// The same through a firewall, by a router that takes over: answers, errors and what a server gets lead to the tenant whose
+/// they are, and to nobody else.
+#[test]
+fn a_standby_knows_the_tenants_of_a_shared_outside_port() {
+    let zones = format!("{FIREWALL}out = \"wan\"\nred = \"red\"\nblue = \"blue\"\n{SERVER}");
+    let config = shared(&zones);
+    let (wan, red, blue) = (0, 1, 2);
+    let at = |host: &str, port: u16| SocketAddr::new(host.parse().unwrap(), port);
+    let (host, server) = (at("10.0.0.7", 4000), at("198.51.100.9", 80));
+    for kind in ModelKind::ALL {
+        let options = ModelOptions { ordered: true, ..ModelOptions::new(kind, 3) };
+        let routers = [0, 1].map(|_| RouterPlan::from_config(&config, None).unwrap());
+        let pass = |router: usize, port: u16, packet: Vec<u8>| {
+            let fate =
+                fates_from(START_NS, &routers[router], &[(port, packet)], |_| true, &options).remove(0).1;
+            fate.map(|(port, frame)| (port, frame[14..].to_vec())).map_err(DropReason::name)
+        };
+        let ends = |packet: &[u8], at: usize| {
+            let address: [u8; 4] = packet[at..at + 4].try_into().unwrap();
+            let place = 20 + (at - 12) / 2;
+            SocketAddr::from((address, u16::from_be_bytes([packet[place], packet[place + 1]])))
+        };
+        let publics = [red, blue].map(|tenant| {
+            let (out, packet) = pass(0, tenant, testing::tcp(host, server, SYN, b"")).unwrap();
+            assert_eq!(out, wan, "{kind}");
+            ends(&packet, 12)
+        });
+        // Blue asks red's server by its public address: between the VRFs.
+        let (out, packet) = pass(0, blue, testing::udp(host, at("203.0.113.2", 53), b"?")).unwrap();
+        assert_eq!(out, red, "{kind}");
+        let visitor = ends(&packet, 12);
+        stand_by(routers.each_ref());
+        let (out, packet) = pass(1, red, testing::udp(at("10.0.0.7", 5353), visitor, b"!")).unwrap();
+        assert_eq!((out, ends(&packet, 16)), (blue, host), "{kind}");
+        let refused = pass(1, red, testing::udp(at("10.0.0.7", 5354), visitor, b"!"));
+        assert_eq!(refused.map(|(out, _)| out), Err("firewall-not-asked"), "{kind}");
+        for (tenant, public) in [red, blue].into_iter().zip(publics) {
+            let quoted = testing::tcp(public, server, SYN, b"");
+            let error = testing::icmp(at("192.0.2.1", 0).ip(), public.ip(), 3, [0; 4], &quoted);
+            assert_eq!(pass(1, wan, error).map(|(out, _)| out), Ok(tenant), "{kind}");
+            let (out, packet) = pass(1, wan, testing::tcp(server, public, SYN | ACK, b"")).unwrap();
+            assert_eq!((out, ends(&packet, 16)), (tenant, host), "{kind}");
+            let stranger = testing::tcp(at("198.51.100.9", 81), public, SYN, b"");
+            assert_eq!(pass(1, wan, stranger).map(|(out, _)| out), Err("firewall-not-asked"), "{kind}");
+        }
+        let counters = routers[1].firewall_counters().unwrap();
+        assert_eq!((counters.states_created, counters.states_active), (0, 3), "{kind}");
     }
 }
 

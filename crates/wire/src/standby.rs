@@ -120,6 +120,8 @@ pub struct StateEntry {
     pub zones: (u8, u8),
     pub rule: u16,
     pub ports: [u16; 2],
+    /// The numbers of the ends' VRFs. Ends of IPv6 have none.
+    pub vrfs: [u8; 2],
     /// IPv4 in the lowest 32 bits.
     pub addresses: [u128; 2],
 }
@@ -149,7 +151,7 @@ pub struct Hello {
     /// Digests of what must be the same on both routers, and of what should be.
     pub placement: u64,
     pub rules: u64,
-    /// Digest of the numbers and names of NAT's VRFs; 0 if all of NAT is in the main table. It is sent only if it is not.
+    /// Digest of the numbers and names of the VRFs that entries name; 0 if they name none. It is sent only if it is not.
     pub vrfs: u64,
     /// The number of its last whole walk over its tables, and of that walk's messages.
     pub walk: u32,
@@ -194,7 +196,9 @@ pub fn entry_bytes(entry: &Entry) -> usize {
         Entry::Session(session) => {
             16 + if session.inside.0.is_ipv6() { 16 } else { 4 } + usize::from(session.vrf != 0)
         }
-        Entry::State(state) => 11 + 2 * if state.is_ipv6 { 16 } else { 4 },
+        Entry::State(state) => {
+            11 + 2 * if state.is_ipv6 { 16 } else { 4 } + if state.vrfs == [0; 2] { 0 } else { 2 }
+        }
     }
 }
 
@@ -213,6 +217,8 @@ const SEVERAL: u8 = 0x80;
 const IPV6_INSIDE: u8 = 0x40;
 /// The number of a VRF follows. Sessions of the main table have none, as before there were others.
 const IN_VRF: u8 = 0x20;
+/// The same of a state: the numbers of both ends' VRFs follow.
+const IN_VRFS: u8 = 8;
 const IPV6: u8 = 1;
 const SECOND_ASKS: u8 = 2;
 const SECOND_BEGAN: u8 = 4;
@@ -358,7 +364,8 @@ impl Entry {
                 let (from, to) = state.zones;
                 let marks = mark(state.is_ipv6, IPV6)
                     | mark(state.second_asks, SECOND_ASKS)
-                    | mark(state.second_began, SECOND_BEGAN);
+                    | mark(state.second_began, SECOND_BEGAN)
+                    | mark(state.vrfs != [0; 2], IN_VRFS);
                 bytes.extend([state.protocol, state.phase, marks, from, to]);
                 bytes.extend_from_slice(&state.rule.to_be_bytes());
                 state.ports.iter().for_each(|port| bytes.extend_from_slice(&port.to_be_bytes()));
@@ -366,6 +373,7 @@ impl Entry {
                     let whole = address.to_be_bytes();
                     bytes.extend_from_slice(if state.is_ipv6 { &whole } else { &whole[12..] });
                 }
+                bytes.extend(Some(state.vrfs).filter(|vrfs| *vrfs != [0; 2]).into_iter().flatten());
             }
         }
         debug_assert_eq!(bytes.len() - begins, entry_bytes(self));
@@ -387,17 +395,20 @@ impl Entry {
             return Ok(Self::Session(session));
         }
         let [marks, from, to] = bytes.take()?;
-        if marks & !(IPV6 | SECOND_ASKS | SECOND_BEGAN) != 0 {
+        if marks & !(IPV6 | SECOND_ASKS | SECOND_BEGAN | IN_VRFS) != 0
+            || marks & IPV6 != 0 && marks & IN_VRFS != 0
+        {
             return Err(Malformed::Kind);
         }
-        let [is_ipv6, second_asks, second_began] =
-            [IPV6, SECOND_ASKS, SECOND_BEGAN].map(|mark| marks & mark != 0);
+        let [is_ipv6, second_asks, second_began, is_in_vrfs] =
+            [IPV6, SECOND_ASKS, SECOND_BEGAN, IN_VRFS].map(|mark| marks & mark != 0);
         let (rule, ports) = (bytes.u16()?, [bytes.u16()?, bytes.u16()?]);
         let mut address = || match is_ipv6 {
             true => bytes.take().map(u128::from_be_bytes),
             false => bytes.u32().map(u128::from),
         };
         let addresses = [address()?, address()?];
+        let vrfs = if is_in_vrfs { nonzero(bytes.take()?)? } else { [0; 2] };
         Ok(Self::State(StateEntry {
             protocol,
             phase: kind,
@@ -407,6 +418,7 @@ impl Entry {
             zones: (from, to),
             rule,
             ports,
+            vrfs,
             addresses,
         }))
     }
@@ -479,21 +491,26 @@ mod tests {
             Entry::Session(SessionEntry { protocol, state, is_several, vrf, inside, public, remote })
         });
         let state = any::<(u8, u8, [bool; 3], (u8, u8), u16, [u16; 2], [u128; 2])>();
-        let state = state.prop_map(|(protocol, phase, marks, zones, rule, ports, addresses)| {
-            let [is_ipv6, second_asks, second_began] = marks;
-            let addresses = addresses.map(|address| if is_ipv6 { address } else { address & 0xffff_ffff });
-            Entry::State(StateEntry {
-                protocol,
-                phase,
-                is_ipv6,
-                second_asks,
-                second_began,
-                zones,
-                rule,
-                ports,
-                addresses,
-            })
-        });
+        let vrfs = prop_oneof![Just([0; 2]), any::<[u8; 2]>()];
+        let state =
+            (state, vrfs).prop_map(|((protocol, phase, marks, zones, rule, ports, addresses), vrfs)| {
+                let [is_ipv6, second_asks, second_began] = marks;
+                let vrfs = if is_ipv6 { [0; 2] } else { vrfs };
+                let addresses =
+                    addresses.map(|address| if is_ipv6 { address } else { address & 0xffff_ffff });
+                Entry::State(StateEntry {
+                    protocol,
+                    phase,
+                    is_ipv6,
+                    second_asks,
+                    second_began,
+                    zones,
+                    rule,
+                    ports,
+                    vrfs,
+                    addresses,
+                })
+            });
         match table {
             Table::Sessions => session.boxed(),
             Table::States => state.boxed(),
@@ -542,6 +559,27 @@ mod tests {
         prop_oneof![hello, changes, digests, want, whole]
     }
 
+    fn change(entry: Entry) -> Message {
+        let table = if matches!(entry, Entry::Session(_)) { Table::Sessions } else { Table::States };
+        let of = ShardId { table, shard: 0 };
+        Message::Changes { of, changes: vec![Change { is_end: false, entry }] }
+    }
+
+    fn state(vrfs: [u8; 2], is_ipv6: bool) -> Entry {
+        Entry::State(StateEntry {
+            protocol: 6,
+            phase: 1,
+            is_ipv6,
+            second_asks: false,
+            second_began: false,
+            zones: (1, 2),
+            rule: 0,
+            ports: [1, 2],
+            vrfs,
+            addresses: [1, 2],
+        })
+    }
+
     /// A router without VRFs sends what it sent before there were any: others of earlier versions read it.
     #[test]
     fn vrfs_take_bytes_only_where_there_are_some() {
@@ -562,10 +600,33 @@ mod tests {
                 public: end,
                 remote: end,
             };
-            let of = ShardId { table: Table::Sessions, shard: 0 };
-            Message::Changes { of, changes: vec![Change { is_end: false, entry: Entry::Session(entry) }] }
+            change(Entry::Session(entry))
         };
         assert_eq!((encoded(&session(0)), encoded(&session(1))), (25, 26));
+        let state = |vrfs: [u8; 2]| change(state(vrfs, false));
+        assert_eq!([[0, 0], [0, 1], [1, 0]].map(|vrfs| encoded(&state(vrfs))), [24, 26, 26]);
+    }
+
+    /// No entry of one VRF has a second form, and none of IPv6 is in one.
+    #[test]
+    fn states_of_vrfs_have_one_form() {
+        let bytes = StandbyHeader { from: 1, to: 2, sequence: 3 }.encode(&change(state([1, 2], false)));
+        let decoded = |at_end: usize, byte: u8| {
+            let mut bytes = bytes.clone();
+            let at = bytes.len() - at_end;
+            bytes[at] = byte;
+            StandbyHeader::decode(&bytes).map(|(_, message)| message)
+        };
+        assert_eq!(decoded(1, 0), Ok(change(state([1, 0], false))));
+        assert_eq!(decoded(2, 0), Ok(change(state([0, 2], false))));
+        let cut = [&bytes[..bytes.len() - 2], &[0, 0]].concat();
+        assert_eq!(StandbyHeader::decode(&cut).map(|(_, message)| message), Err(Malformed::Kind));
+        let mut of_ipv6 = StandbyHeader { from: 1, to: 2, sequence: 3 }.encode(&change(state([0; 2], true)));
+        let marks = HEADER_BYTES + 1 + 3 + 1 + 2;
+        assert_eq!(of_ipv6[marks], IPV6);
+        of_ipv6[marks] |= IN_VRFS;
+        of_ipv6.extend([1, 1]);
+        assert_eq!(StandbyHeader::decode(&of_ipv6).map(|(_, message)| message), Err(Malformed::Kind));
     }
 
     proptest! {

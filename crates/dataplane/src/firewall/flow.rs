@@ -114,6 +114,11 @@ pub(crate) fn in_vrf(address: u128, vrf: u16) -> u128 {
     address | u128::from(vrf) << VRF_AT
 }
 
+/// An address of IPv4 out of its VRF, and the VRF.
+pub(super) fn out_of_vrf(address: u128) -> (u128, u8) {
+    (address & ((1 << VRF_AT) - 1), u8::try_from(address >> VRF_AT).unwrap_or(u8::MAX))
+}
+
 impl Ends {
     /// The ends of a packet of IPv4 in their VRFs.
     fn in_vrfs(self, [from, to]: [u16; 2]) -> Self {
@@ -211,8 +216,8 @@ impl FlowKey {
 
     /// One of the endpoints, without its VRF.
     pub(crate) fn end(&self, at: usize) -> Endpoint {
-        let bits = if self.marks & IPV6 != 0 { u128::MAX } else { (1 << VRF_AT) - 1 };
-        (self.addresses[at] & bits, self.ports[at])
+        let address = self.addresses[at];
+        (if self.marks & IPV6 != 0 { address } else { out_of_vrf(address).0 }, self.ports[at])
     }
 
     /// The flow hash of the connection's packets.

@@ -121,6 +121,12 @@ impl FirewallRules {
         Self { vrfs: vrfs.into(), ..self }
     }
 
+    /// The VRFs of ports, the main one included, a bit each.
+    pub(super) fn vrf_bits(&self) -> u64 {
+        let bit = |vrf: &u16| 1u64.checked_shl((*vrf).into()).unwrap_or(0);
+        self.vrfs.iter().map(bit).fold(1, |bits, bit| bits | bit)
+    }
+
     /// The VRFs of a packet's source and destination. The router's end is in that of the other.
     #[inline(always)]
     pub(crate) fn vrfs_of(&self, packet: &Packet) -> [u16; 2] {

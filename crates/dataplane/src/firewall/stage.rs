@@ -10,7 +10,7 @@ use crate::acl::AclCounts;
 use crate::helpers;
 use crate::nat::group_shards;
 use crate::records::{number, seconds};
-use crate::standby::{Cells, Shards};
+use crate::standby::{Cells, Here, Shards};
 use std::ops::Range;
 use thalweg_base::{Chunk, Exclusion, Exclusive, Expected, OneThread, Packet, PacketFlags, Translated};
 
@@ -264,9 +264,11 @@ impl<E: Exclusion> FirewallStage<E> {
         ended
     }
 
-    /// The states, to be copied to another router; copies from there are of rules of this generation.
-    pub fn copies(&self, generation: u16) -> impl Shards + '_ {
-        Cells::<E, StateShard> { shards: &self.shards, generation }
+    /// The states, to be copied to another router. Unless that has the same rules, these judge its copies again.
+    pub fn copies(&self, rules: &FirewallRules, are_same: bool) -> impl Shards + '_ {
+        let generation = if are_same { rules.generation() } else { !rules.generation() };
+        let here = Here { generation, vrfs: rules.vrf_bits() };
+        Cells::<E, StateShard> { shards: &self.shards, here }
     }
 
     /// How often a state was sought in the index, instead of named by a NAT session: a measure of the work, which may

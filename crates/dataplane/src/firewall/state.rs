@@ -21,7 +21,7 @@
 //! Memory: one cache line per state, 64 bytes.
 
 use super::config::Zone;
-use super::flow::{FlowKey, IPV6, KEY_MARKS, UPPER_ASKS, transport};
+use super::flow::{FlowKey, IPV6, KEY_MARKS, UPPER_ASKS, in_vrf, out_of_vrf, transport};
 use thalweg_base::{Packet, PacketFlags};
 use thalweg_wire::ip_protocol::TCP;
 use thalweg_wire::standby::StateEntry;
@@ -165,16 +165,19 @@ impl State {
 
     /// What another router gets of it: its windows mean nothing there once they have moved on.
     pub(crate) fn copy(&self, zones: (Zone, Zone)) -> StateEntry {
+        let is_ipv6 = self.marks & IPV6 != 0;
+        let ends = self.addresses.map(|address| if is_ipv6 { (address, 0) } else { out_of_vrf(address) });
         StateEntry {
             protocol: self.protocol,
             phase: self.phase as u8,
-            is_ipv6: self.marks & IPV6 != 0,
+            is_ipv6,
             second_asks: self.marks & UPPER_ASKS != 0,
             second_began: self.marks & ORIGIN_UPPER != 0,
             zones,
             rule: self.rule,
             ports: self.ports,
-            addresses: self.addresses,
+            vrfs: ends.map(|(_, vrf)| vrf),
+            addresses: ends.map(|(address, _)| address),
         }
     }
 
@@ -183,10 +186,11 @@ impl State {
         let phase = *Phase::ALL.get(usize::from(copy.phase))?;
         let is_tcp = copy.protocol == TCP;
         let is_of_tcp = !matches!(phase, Phase::Open | Phase::Answered);
-        let ends = [0, 1].map(|end| (copy.addresses[end], copy.ports[end]));
+        let addresses = [0, 1].map(|end| in_vrf(copy.addresses[end], copy.vrfs[end].into()));
+        let ends = [0, 1].map(|end| (addresses[end], copy.ports[end]));
         let mark = |is_set: bool, mark: u8| if is_set { mark } else { 0 };
         let state = State {
-            addresses: copy.addresses,
+            addresses,
             ports: copy.ports,
             protocol: copy.protocol,
             phase,

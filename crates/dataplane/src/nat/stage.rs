@@ -17,7 +17,7 @@ use super::shard::{BareInfo, EndedBy, NatCounters, NatShard, SessionInfo, Sought
 use super::subscribers::BlockInfo;
 use crate::helpers::Helpers;
 use crate::records::{number, place, seconds};
-use crate::standby::{Cells, Shards};
+use crate::standby::{Cells, Here, Shards};
 use arc_swap::{ArcSwapOption, Guard};
 use std::net::Ipv4Addr;
 use std::ops::{DerefMut, Range};
@@ -367,7 +367,7 @@ impl<E: Exclusion> NatStage<E> {
 
     /// The sessions, to be copied to another router. Port forwards and sessions without ports are not among them.
     pub fn copies(&self) -> impl Shards + '_ {
-        Cells::<E, NatShard> { shards: &self.shards, generation: 0 }
+        Cells::<E, NatShard> { shards: &self.shards, here: Here::default() }
     }
 
     /// Whether NAT translates to this address of the main table, which programs of the router may have too.

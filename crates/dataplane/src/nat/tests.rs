@@ -20,9 +20,22 @@ mod tenants;
 mod vrf;
 
 use super::testing::{self, INSIDE, OUTSIDE, SECOND_NS, checksums, chunk, label};
-use super::{Cursor, EndedBy, Labeler, NatConfig, NatProtocol, NatStage, SessionInfo};
+use super::{Cursor, EndedBy, Labeler, NatConfig, NatProtocol, NatStage, PortForward, SessionInfo};
 use std::net::{IpAddr, SocketAddr, SocketAddrV4};
 use thalweg_base::{Chunk, DropReason, PacketFlags};
+
+/// A forward of one port of the first public address.
+fn forward(protocol: NatProtocol, public_port: u16, to: SocketAddrV4) -> PortForward {
+    PortForward {
+        protocol,
+        public_address: 0,
+        public_port,
+        inside_address: *to.ip(),
+        vrf: 0,
+        inside_port: to.port(),
+        count: 1,
+    }
+}
 
 /// A NAT and its clock.
 struct Router {

@@ -35,8 +35,7 @@ mod parts;
 mod receiver;
 mod sender;
 mod shards;
-#[cfg(test)]
-pub(crate) mod testing;
+pub mod testing;
 #[cfg(test)]
 mod tests;
 
@@ -50,7 +49,7 @@ use receiver::Receiver;
 use sender::Sender;
 
 pub use shards::Shards;
-pub(crate) use shards::{Cells, Changes, Copied};
+pub(crate) use shards::{Cells, Changes, Copied, Here};
 
 const HELLO_EVERY_NS: u64 = 500_000_000;
 /// A router that was not heard for so long gets nothing.
@@ -137,7 +136,7 @@ pub struct Sameness {
     pub placement: u64,
     /// Of the firewall's rules. If they differ, each copied state is judged again.
     pub rules: u64,
-    /// Of the numbers and names of NAT's VRFs, by which entries say where their hosts are: as `placement`. 0 if there are
+    /// Of the numbers and names of the VRFs, by which entries say where their hosts are: as `placement`. 0 if there are
     /// none.
     pub vrfs: u64,
 }
@@ -498,7 +497,7 @@ impl StandbyState {
             Self::Alone => "the other router is not heard",
             Self::Different => "[nat] is not the same on both routers: nothing is copied",
             Self::OtherVrfs => {
-                "the VRFs of [nat] do not have the same names in the same order on both routers: nothing is copied"
+                "the VRFs do not have the same names in the same order on both routers: nothing is copied"
             }
             Self::Idle => "neither of the routers is active",
             Self::Conflict => "both routers are active: nothing is copied",

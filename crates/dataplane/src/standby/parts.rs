@@ -32,7 +32,9 @@ fn key_hash(entry: &Entry, secret: u64) -> u64 {
         Entry::State(state) => {
             let [a, b] = state.addresses.map(|address| fold(address, secret));
             let [c, d] = state.ports.map(u64::from);
-            mix64(a.wrapping_add(b.rotate_left(32)) ^ c << 48 ^ d << 16 ^ u64::from(state.protocol))
+            let [e, f] = state.vrfs.map(u64::from);
+            let kind = u64::from(state.protocol) | e << 8 | f << 32;
+            mix64(a.wrapping_add(b.rotate_left(32)) ^ c << 48 ^ d << 16 ^ kind)
         }
     }
 }
@@ -70,8 +72,8 @@ pub(super) fn is_same(a: &Entry, b: &Entry) -> bool {
             (a.protocol, a.vrf, a.inside) == (b.protocol, b.vrf, b.inside)
         }
         (Entry::State(a), Entry::State(b)) => {
-            (a.protocol, a.addresses, a.ports, a.is_ipv6, a.second_asks)
-                == (b.protocol, b.addresses, b.ports, b.is_ipv6, b.second_asks)
+            (a.protocol, a.vrfs, a.addresses, a.ports, a.is_ipv6, a.second_asks)
+                == (b.protocol, b.vrfs, b.addresses, b.ports, b.is_ipv6, b.second_asks)
         }
         _ => false,
     }

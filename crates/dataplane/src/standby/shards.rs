@@ -36,6 +36,15 @@ pub trait Shards {
     fn changes(&self, shard: u16, take: &mut dyn FnMut(Change)) -> u64;
 }
 
+/// What a firewall's state means in this router.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Here {
+    /// The generation of the rules that count as those which admitted a copy.
+    pub(crate) generation: u16,
+    /// The VRFs of ports, a bit each.
+    pub(crate) vrfs: u64,
+}
+
 /// A shard whose entries can be copied.
 pub(crate) trait Copied {
     /// Removes what has expired.
@@ -47,10 +56,11 @@ pub(crate) trait Copied {
         from: usize,
         count: usize,
         renews: bool,
+        here: Here,
         show: &mut dyn FnMut(Entry),
     ) -> Option<usize>;
-    /// See [`Shards::put`]. Of a firewall's state the rules have this generation.
-    fn put(&mut self, entry: &Entry, generation: u16) -> bool;
+    /// See [`Shards::put`].
+    fn put(&mut self, entry: &Entry, here: Here) -> bool;
     fn end_copy(&mut self, entry: &Entry);
     fn noted(&mut self) -> &mut Changes;
 }
@@ -58,7 +68,7 @@ pub(crate) trait Copied {
 /// Shards in cells.
 pub(crate) struct Cells<'s, E: Exclusion, S: Copied + Send + Debug> {
     pub(crate) shards: &'s [E::Cell<S>],
-    pub(crate) generation: u16,
+    pub(crate) here: Here,
 }
 
 impl<E: Exclusion, S: Copied + Send + Debug> Cells<'_, E, S> {
@@ -86,11 +96,11 @@ impl<E: Exclusion, S: Copied + Send + Debug> Shards for Cells<'_, E, S> {
         now_ns: u64,
         show: &mut dyn FnMut(Entry),
     ) -> Option<usize> {
-        self.with(shard, now_ns, |shard| shard.walk_records(from, SLICE, renews, show))?
+        self.with(shard, now_ns, |shard| shard.walk_records(from, SLICE, renews, self.here, show))?
     }
 
     fn put(&self, shard: u16, entry: &Entry, now_ns: u64) -> bool {
-        self.with(shard, now_ns, |shard| shard.put(entry, self.generation)).unwrap_or(false)
+        self.with(shard, now_ns, |shard| shard.put(entry, self.here)).unwrap_or(false)
     }
 
     fn end(&self, shard: u16, entry: &Entry, now_ns: u64) {

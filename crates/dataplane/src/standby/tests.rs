@@ -138,16 +138,18 @@ fn session(key: u64, state: u8) -> Entry {
 }
 
 fn connection(key: u64, phase: u8) -> Entry {
+    let is_ipv6 = key % 4 != 3;
     Entry::State(StateEntry {
         protocol: 6,
         phase,
-        is_ipv6: true,
+        is_ipv6,
         second_asks: false,
         second_began: key % 2 == 1,
         zones: (1, 2),
         rule: 3,
         ports: [80, 1000],
-        addresses: [key.into(), u128::MAX],
+        vrfs: if is_ipv6 { [0; 2] } else { [2, u8::from(key % 8 == 7)] },
+        addresses: [key.into(), if is_ipv6 { u128::MAX } else { u32::MAX.into() }],
     })
 }
 
@@ -467,6 +469,11 @@ fn entries_of_two_vrfs_are_two() {
     let newer = SessionEntry { state: 6, ..red };
     assert!(is_same(&Entry::Session(red), &Entry::Session(newer)));
     assert!(!is_same(&Entry::Session(red), &Entry::Session(blue)));
+    let Entry::State(red) = connection(3, 5) else { panic!("a state") };
+    assert!(is_same(&Entry::State(red), &Entry::State(StateEntry { phase: 6, ..red })));
+    for vrfs in [[red.vrfs[0] + 1, red.vrfs[1]], [red.vrfs[0], red.vrfs[1] + 1]] {
+        assert!(!is_same(&Entry::State(red), &Entry::State(StateEntry { vrfs, ..red })));
+    }
 }
 
 /// The numbers of VRFs mean nothing to a router that has other ones. It says so, and counts.

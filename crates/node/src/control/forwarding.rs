@@ -13,6 +13,9 @@ pub struct ForwardingView {
     pub install: String,
     /// Prefixes with a next hop, by family.
     pub prefixes: ByFamily<u64>,
+    /// Of these, those of the table that a process before this one saved, which BGP has not repeated yet.
+    #[serde(default)]
+    pub saved_prefixes: u64,
     /// Prefixes out of the table because their next hop is unresolved.
     pub unresolved_prefixes: u64,
     /// Prefixes whose packets are discarded.

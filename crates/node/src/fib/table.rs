@@ -16,8 +16,12 @@ const ROOM_KEPT: usize = 4096;
 struct Packed<A> {
     address: A,
     length: u8,
+    /// A predecessor saved it, and nobody has repeated it.
+    is_saved: bool,
     hop: HopNumber,
 }
+
+const _: () = assert!(size_of::<Packed<u32>>() == 8 && size_of::<Packed<u128>>() == 32);
 
 impl<A: RouteAddress> Packed<A> {
     fn prefix(&self) -> Option<Prefix<A>> {
@@ -39,22 +43,39 @@ pub(super) struct PrefixTable<A> {
     entries: HashTable<Packed<A>>,
     /// Number of prefixes of each length, to skip lengths without any.
     lengths: [u32; 129],
+    /// Number of saved ones.
+    saved: usize,
 }
 
 impl<A> Default for PrefixTable<A> {
     fn default() -> Self {
-        Self { entries: HashTable::new(), lengths: [0; 129] }
+        Self { entries: HashTable::new(), lengths: [0; 129], saved: 0 }
     }
 }
 
 impl<A: RouteAddress> PrefixTable<A> {
     /// Sets or (`None`) removes the hop of a prefix; returns the former one.
     pub(super) fn set(&mut self, prefix: Prefix<A>, hop: Option<HopNumber>) -> Option<HopNumber> {
+        self.put(prefix, hop, false)
+    }
+
+    /// Sets the hop of a prefix as a predecessor saved it; returns the former one.
+    pub(super) fn set_saved(&mut self, prefix: Prefix<A>, hop: Option<HopNumber>) -> Option<HopNumber> {
+        self.put(prefix, hop, true)
+    }
+
+    fn put(&mut self, prefix: Prefix<A>, hop: Option<HopNumber>, is_saved: bool) -> Option<HopNumber> {
+        self.saved += usize::from(is_saved && hop.is_some());
         let entry = self.entries.entry(prefix_hash(prefix), |each| each.is(prefix), hash);
         match (entry, hop) {
-            (Entry::Occupied(mut entry), Some(hop)) => Some(std::mem::replace(&mut entry.get_mut().hop, hop)),
+            (Entry::Occupied(mut entry), Some(hop)) => {
+                let entry = entry.get_mut();
+                self.saved -= usize::from(std::mem::replace(&mut entry.is_saved, is_saved));
+                Some(std::mem::replace(&mut entry.hop, hop))
+            }
             (Entry::Occupied(entry), None) => {
                 let (removed, _) = entry.remove();
+                self.saved -= usize::from(removed.is_saved);
                 self.lengths[usize::from(prefix.length())] -= 1;
                 let (used, room) = (self.entries.len(), self.entries.capacity());
                 if room > ROOM_KEPT && room > 8 * used {
@@ -63,7 +84,7 @@ impl<A: RouteAddress> PrefixTable<A> {
                 Some(removed.hop)
             }
             (Entry::Vacant(entry), Some(hop)) => {
-                entry.insert(Packed { address: prefix.address(), length: prefix.length(), hop });
+                entry.insert(Packed { address: prefix.address(), length: prefix.length(), is_saved, hop });
                 self.lengths[usize::from(prefix.length())] += 1;
                 None
             }
@@ -86,6 +107,11 @@ impl<A: RouteAddress> PrefixTable<A> {
 
     pub(super) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Prefixes that a predecessor saved, and nobody has repeated.
+    pub(super) fn saved(&self) -> usize {
+        self.saved
     }
 }
 

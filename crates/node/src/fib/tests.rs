@@ -216,6 +216,8 @@ struct World {
     chosen: BTreeMap<IpPrefix, Chosen>,
     model: Model,
     outlets: Vec<(Outlet, Recorder)>,
+    /// Gets changes in pieces of two.
+    in_pieces: (Outlet, Recorder),
     fib: (Outlet, FibTables),
 }
 
@@ -252,6 +254,7 @@ impl World {
             chosen: BTreeMap::new(),
             model: Model { best: BTreeMap::new(), underlay: Vec::new() },
             outlets: vec![(outlet(), recorder(false)), (outlet(), recorder(true))],
+            in_pieces: (outlet(), recorder(true)),
             fib: (
                 Outlet::new(config_behind(&BaseRoutes::default()), Underlay::default()),
                 FibTables::new(BaseRoutes::default(), Box::new(adjacency)).unwrap(),
@@ -266,6 +269,9 @@ impl World {
                 for (outlet, recorder) in &mut self.outlets {
                     outlet.handle_changes(&changes, recorder);
                 }
+                for piece in Batch::of([&changes]).pieces(2) {
+                    self.in_pieces.0.handle_piece(piece, &mut self.in_pieces.1);
+                }
                 self.fib.0.handle_changes(&changes, &mut self.fib.1);
             }
             Step::Underlay(routes) => {
@@ -274,6 +280,7 @@ impl World {
                 for (outlet, recorder) in &mut self.outlets {
                     outlet.set_underlay(underlay.clone(), recorder);
                 }
+                self.in_pieces.0.set_underlay(underlay.clone(), &mut self.in_pieces.1);
                 self.fib.0.set_underlay(underlay, &mut self.fib.1);
             }
         }
@@ -314,7 +321,7 @@ impl World {
 
     fn check(&self) {
         let installed = self.model.installed();
-        for (outlet, recorder) in &self.outlets {
+        for (outlet, recorder) in self.outlets.iter().chain([&self.in_pieces]) {
             assert_eq!(recorder.routes, installed, "by itself: {}", recorder.by_itself);
             assert_eq!(outlet.desired().collect::<BTreeMap<_, _>>(), installed);
             let counters = outlet.counters();
@@ -482,6 +489,26 @@ fn changes_that_come_together_are_installed_once_and_in_order() {
     let expected: BTreeMap<IpPrefix, Way> = [(Prefix::new(b, 24).unwrap().into(), way)].into();
     assert_eq!((recorder.calls, &recorder.routes), (2, &expected));
     assert_eq!((outlet.counters().prefixes, outlet.counters().hops), ([1, 0], 1));
+}
+
+/// The tables are free for others after so many changes, and those of one prefix stay together.
+#[test]
+fn a_batch_comes_in_pieces() {
+    let attributes = Attributes(Interner::new(7));
+    let twice = |n: u32| [n, n].map(|n| 0x1400_0000 + (n << 8));
+    let one = announce(&attributes, (0..5_000).flat_map(twice), [10, 0, 0, 1].into(), PeerId(3));
+    let other = announce(&attributes, (0..5_000).map(|n| n << 8), [10, 0, 0, 2].into(), PeerId(3));
+    let batch = Batch::of([&one, &other]);
+    let mut all: Vec<(Prefix<u32>, IpAddr)> = Vec::new();
+    for piece in batch.pieces(PIECE_CHANGES) {
+        assert!((1..=PIECE_CHANGES + 1).contains(&piece.v4.len()) && piece.v6.is_empty());
+        let hop = |change: &Change<u32>| change.new.as_ref().expect("a route").attrs.next_hop().address();
+        assert!(all.last().is_none_or(|(last, _)| *last != piece.v4[0].prefix));
+        all.extend(piece.v4.iter().map(|change| (change.prefix, hop(change))));
+    }
+    assert_eq!(all.len(), 15_000);
+    assert!(all.is_sorted_by_key(|(prefix, _)| prefix.address()));
+    assert_eq!(Batch::of([&Changes::default()]).pieces(1).count(), 0);
 }
 
 #[test]

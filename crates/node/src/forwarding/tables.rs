@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use thalweg_base::IpPrefix;
-use thalweg_bgp::route::SHARDS;
+use thalweg_bgp::route::{SHARDS, SharedChanges};
 use thalweg_wire::MacAddr;
 
 use super::ground::{self, Alternatives, alternatives_of, routes_of, underlay_of};
@@ -22,7 +22,9 @@ use crate::BuildError;
 use crate::control::{
     AnswerError, FibNextHop, FibRouteView, FibView, ForwardingView, KernelSyncView, VrfView,
 };
-use crate::fib::{Outlet, OutletConfig, SavedRoutes, Underlay, UnderlayRoute, UnderlayTarget, Way};
+use crate::fib::{
+    Batch, Outlet, OutletConfig, PIECE_CHANGES, SavedRoutes, Underlay, UnderlayRoute, UnderlayTarget, Way,
+};
 use crate::live_tables::{LiveTables, OtherWays, PortLink, RouteChange, RouteDifference};
 use crate::speaker::Speaker;
 use thalweg_config::{NextHopCheck, RouterConfig, VrfIndex};
@@ -260,11 +262,7 @@ impl ForwardingTables {
             match inbox.next(self.patience()) {
                 Task::Ground if self.tells_next_hops => self.update_next_hops(speaker),
                 Task::Ground => {}
-                Task::Changes(changes) => {
-                    let State { outlet, tables, .. } = &mut *self.state.lock();
-                    outlet.handle_all(changes.iter().map(|each| &**each), tables);
-                    self.generation.fetch_add(1, Ordering::AcqRel);
-                }
+                Task::Changes(changes) => self.install(&changes),
                 Task::Rescan(shard) => {
                     let State { outlet, tables, .. } = &mut *self.state.lock();
                     rescan(speaker, shard, outlet, tables);
@@ -276,14 +274,28 @@ impl ForwardingTables {
         }
     }
 
+    /// Installs changes of best routes, which came in this order.
+    fn install(&self, changes: &[SharedChanges]) {
+        let batch = Batch::of(changes.iter().map(|each| &**each));
+        for piece in batch.pieces(PIECE_CHANGES) {
+            let mut state = self.state.lock();
+            let State { outlet, tables, .. } = &mut *state;
+            outlet.handle_piece(piece, tables);
+            self.generation.fetch_add(1, Ordering::AcqRel);
+            // Neighbors, links and questions have their turn between two pieces.
+            MutexGuard::unlock_fair(state);
+        }
+    }
+
     /// Puts in the routes that a predecessor saved, before BGP brings any. They stay until the speaker's restart is over
     /// ([`Speaker::is_restarting`]).
-    pub fn restore(&self, saved: &SavedRoutes) {
+    pub fn restore(&self, mut saved: SavedRoutes) {
+        saved.sort();
         for part in 0..saved.parts() {
             // Between two parts others have their turn.
             let mut state = self.state.lock();
             let State { outlet, tables, .. } = &mut *state;
-            outlet.restore(saved, part, tables);
+            outlet.restore(&saved, part, tables);
             state.has_saved = true;
             MutexGuard::unlock_fair(state);
         }

@@ -75,6 +75,7 @@ fn forwarding(view: &ForwardingView) -> String {
     let mut rows = vec![
         ("IPv4 prefixes", count(view.prefixes.ipv4)),
         ("IPv6 prefixes", count(view.prefixes.ipv6)),
+        ("Of a saved table, not repeated by BGP", count(view.saved_prefixes)),
         ("Not installed: next hop unresolved", count(view.unresolved_prefixes)),
         ("Not installed: no hop number left", count(view.without_number)),
         ("Discarding", count(view.discarding_prefixes)),

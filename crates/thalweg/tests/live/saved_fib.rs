@@ -43,7 +43,7 @@ fn a_killed_router_forwards_before_bgp_is_back_and_drops_what_is_not_repeated() 
     let said = site.log();
     assert!(said.contains("restart: forwarding by the saved table") && said.contains("prefixes=1"), "{said}");
     let view = router.one("forwarding");
-    assert_eq!(view["prefixes"]["ipv4"], 1, "{view}");
+    assert_eq!((&view["prefixes"]["ipv4"], &view["saved_prefixes"]), (&1.into(), &1.into()), "{view}");
 
     // Its successor announces something else.
     const OTHER: &str = "203.0.113.64/28";
@@ -51,6 +51,8 @@ fn a_killed_router_forwards_before_bgp_is_back_and_drops_what_is_not_repeated() 
     let _other = bird(&site, &Bird { prefix: OTHER, ..SLOW });
     goes_by(&router, OTHER, &[GUEST]);
     eventually("what nobody repeats is gone", || ways(&router, BEYOND)?.is_empty().then_some(()));
+    let view = router.one("forwarding");
+    assert_eq!((&view["prefixes"]["ipv4"], &view["saved_prefixes"]), (&1.into(), &0.into()), "{view}");
     eventually("the log says so", || site.log().contains("restart: removed saved routes").then_some(()));
     router.counters_add_up();
 

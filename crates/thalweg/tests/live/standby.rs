@@ -200,28 +200,48 @@ fn connections_survive_the_death_of_a_router_and_its_return() {
     assert!(active.said(&["standby"], 100).contains("the other can take over"));
 }
 
-/// The configuration without a firewall, and with the office in a VRF that leaks to the outside.
+/// The configuration with the office in a VRF that leaks to the outside.
 fn in_vrf(config: &str, vrf: &str) -> String {
+    let ports = config.replace("[ports.lan]\n", &format!("[ports.lan]\nvrf = \"{vrf}\"\n"));
+    let leak = format!("[vrfs.{vrf}]\n[[vrfs.{vrf}.leaks]]\nfrom = \"main\"\nprefixes = \"0.0.0.0/0\"\n");
+    ports + &leak
+}
+
+/// The same without a firewall.
+fn without_firewall(config: &str) -> String {
     let (before, rest) = config.split_once("[firewall]").expect("a firewall");
     let (_, after) = rest.split_once("[standby]").expect("a standby");
-    let ports = before.replace("[ports.lan]\n", &format!("[ports.lan]\nvrf = \"{vrf}\"\n"));
-    let leak = format!("[vrfs.{vrf}]\n[[vrfs.{vrf}.leaks]]\nfrom = \"main\"\nprefixes = \"0.0.0.0/0\"\n");
-    format!("{ports}[standby]{after}{leak}")
+    format!("{before}[standby]{after}")
 }
 
 #[test]
 fn connections_of_a_vrf_survive_the_death_of_a_router() {
+    survive_in_a_vrf(without_firewall, 0);
+}
+
+/// The firewall picks no connection up, so without the first router's states the outside would reach nobody.
+#[test]
+fn connections_of_a_vrf_survive_it_behind_a_firewall() {
+    survive_in_a_vrf(str::to_owned, IDLE);
+}
+
+/// Connections of a VRF with such a configuration, of which the firewall has so many states.
+fn survive_in_a_vrf(with: impl Fn(&str) -> String, states: usize) {
     let Some(site) = site() else { return };
-    let mut active = site.run_alone(&in_vrf(&config(&site, ["lan", "wan"], 1, 200), "red"), &[]);
+    let of = |ports, number, priority| in_vrf(&with(&config(&site, ports, number, priority)), "red");
+    let mut active = site.run_alone(&of(["lan", "wan"], 1, 200), &[]);
     eventually("the first router is active", || are(&active, "active"));
-    let beside = site.run_beside(GUEST, &in_vrf(&config(&site, ["eth9", "eth8"], 2, 100), "red"));
+    let beside = site.run_beside(GUEST, &of(["eth9", "eth8"], 2, 100));
     eventually("the second one has everything", || is(&beside, "ready"));
     let mut connections = Connections::open(&site, IDLE);
     connections.speak();
     eventually("both have the same", || {
         let (here, there) = (is(&active, "covered")?, is(&beside, "ready")?);
-        (here["sessions"] == there["sessions"] && there["sessions"].as_u64() >= Some(IDLE as u64))
-            .then_some(())
+        let has_all = |view: &Value| {
+            view["sessions"].as_u64() >= Some(IDLE as u64) && view["states"].as_u64() >= Some(states as u64)
+        };
+        let counts = ["sessions", "states"].map(|table| here[table] == there[table]);
+        (counts == [true; 2] && has_all(&there)).then_some(())
     });
     active.process.kill();
     eventually("the second router is active", || are(&beside, "active"));
@@ -244,7 +264,8 @@ fn a_standby_with_other_vrfs_says_so_and_has_nothing() {
         eventually("it is told, and counted", || is(router, "other-vrfs").filter(counted));
         assert!(router.said(&["standby"], 100).contains("do not have the same names"));
     }
-    assert_eq!(is(&beside, "other-vrfs").expect("a view")["sessions"], 0);
+    let view = is(&beside, "other-vrfs").expect("a view");
+    assert_eq!((&view["sessions"], &view["states"]), (&0.into(), &0.into()), "{view}");
     drop(connections);
 }
 

@@ -399,6 +399,8 @@ fn write_forwarding(text: &mut Exposition, view: &ForwardingView) {
     let mut prefixes = text.gauge("fib_prefixes", "BGP prefixes installed.");
     prefixes.sample(&[("family", "ipv4")], view.prefixes.ipv4);
     prefixes.sample(&[("family", "ipv6")], view.prefixes.ipv6);
+    text.gauge("fib_saved_prefixes", "Of these, those of a saved table that BGP has not repeated yet.")
+        .sample(&[], view.saved_prefixes);
     text.gauge("fib_unresolved_prefixes", "Prefixes not installed because their next hop is unresolved.")
         .sample(&[], view.unresolved_prefixes);
     text.counter("fib_changes", "Changes of best routes received.").sample(&[], view.changes);

@@ -4,8 +4,8 @@ use super::StateShard;
 use super::list::Begun;
 use crate::firewall::state::State;
 use crate::records::slice;
-use crate::standby::{Changes, Copied};
-use thalweg_wire::standby::{Change, Entry};
+use crate::standby::{Changes, Copied, Here};
+use thalweg_wire::standby::{Change, Entry, StateEntry};
 
 impl StateShard {
     /// Notes a state that is new or in another phase.
@@ -29,6 +29,13 @@ impl StateShard {
     }
 }
 
+impl Here {
+    /// Whether both ends are in VRFs of this router.
+    fn has(&self, copy: &StateEntry) -> bool {
+        copy.vrfs.iter().all(|vrf| self.vrfs.checked_shr((*vrf).into()).is_some_and(|bits| bits & 1 != 0))
+    }
+}
+
 impl Copied for StateShard {
     fn pass_time(&mut self, now_s: u32) {
         self.advance_to(now_s);
@@ -43,30 +50,39 @@ impl Copied for StateShard {
         from: usize,
         count: usize,
         renews: bool,
+        here: Here,
         show: &mut dyn FnMut(Entry),
     ) -> Option<usize> {
         let (records, rest) = slice(from, count, self.fresh);
         let begun = &self.begun[records.clone()];
         for (state, begun) in self.states[records].iter_mut().zip(begun).filter(|(state, _)| state.is_live())
         {
+            let copy = state.copy(begun.zones);
+            // No packet is in a VRF that a reload has removed.
+            if !here.has(&copy) {
+                continue;
+            }
             if renews {
                 let lifetime_s = self.settings.lifetime_s(state.key().protocol, state.phase);
                 state.expires_s = self.now_s.saturating_add(lifetime_s);
             }
-            show(Entry::State(state.copy(begun.zones)));
+            show(Entry::State(copy));
         }
         rest
     }
 
-    fn put(&mut self, entry: &Entry, generation: u16) -> bool {
+    fn put(&mut self, entry: &Entry, here: Here) -> bool {
         let (Some((mut state, known)), Entry::State(copy)) = (self.original(entry), entry) else {
             return false;
         };
+        if !here.has(copy) {
+            return false;
+        }
         let at_s = known.map_or(self.now_s, |at| self.begun[at].at_s);
         if let Some(at) = known {
             self.end_now(at);
         }
-        state.generation = generation;
+        state.generation = here.generation;
         let lifetime_s = self.settings.lifetime_s(copy.protocol, state.phase);
         state.expires_s = self.now_s.saturating_add(lifetime_s);
         let taken = self.insert(state, Begun { at_s, zones: copy.zones });

@@ -1,6 +1,7 @@
 mod cases;
 mod reference;
 mod standby;
+mod tenants;
 
 use super::*;
 use crate::acl::{AclCounts, Action, Rule};
@@ -102,27 +103,45 @@ impl Site {
 
     /// A chunk of packets as it comes to the firewall.
     pub(super) fn arrive(&mut self, packets: Vec<Vec<u8>>) -> Chunk {
-        let frame = |packet: Vec<u8>| {
-            let port = port_of(addresses_of(&packet).0);
-            Frame::raw(packet).at(self.now_ns).on_port(port)
-        };
+        let ways = packets.iter().map(|packet| {
+            let (source, destination) = addresses_of(packet);
+            (port_of(source), port_of(destination))
+        });
+        let ways: Vec<_> = ways.collect();
+        self.arrive_by(packets.into_iter().zip(ways).collect())
+    }
+
+    /// The same, of packets with their ports of arrival and departure.
+    fn arrive_by(&mut self, packets: Vec<(Vec<u8>, (u16, u16))>) -> Chunk {
+        let ways: Vec<_> = packets.iter().map(|(_, way)| *way).collect();
+        let frame = |(packet, (from, _))| Frame::raw(packet).at(self.now_ns).on_port(from);
         let mut chunk = chunk(packets.into_iter().map(frame).collect());
         let ingress = Ingress { drop_martians: true, ..Ingress::default() };
         ingress.process(&mut chunk.whole().0);
         self.fragments.process(&mut chunk, true, |_| 0);
         let mut batch = chunk.whole().0;
-        for i in 0..batch.len() {
+        for (i, (_, port_out)) in ways.into_iter().enumerate() {
             let (packet, l3) = batch.packet_and_l3(i);
             assert_eq!(packet.drop_reason(), None, "the stages before drop nothing");
             packet.shard = state_hash(packet, l3) as u16 & (SHARDS - 1);
-            packet.port_out = port_of(addresses_of(l3).1);
+            packet.port_out = port_out;
         }
         chunk
     }
 
     /// The fate of packets that come together.
     pub(super) fn judge(&mut self, packets: Vec<Vec<u8>>) -> Vec<Option<DropReason>> {
-        let mut chunk = self.arrive(packets);
+        let chunk = self.arrive(packets);
+        self.decide(chunk)
+    }
+
+    /// The fate of a packet on its way from port to port.
+    pub(super) fn between(&mut self, way: (u16, u16), packet: Vec<u8>) -> Option<DropReason> {
+        let chunk = self.arrive_by(vec![(packet, way)]);
+        self.decide(chunk)[0]
+    }
+
+    fn decide(&mut self, mut chunk: Chunk) -> Vec<Option<DropReason>> {
         self.stage.run_groups(&self.rules, &mut chunk, 0..1, 1, &self.counts);
         chunk.packets().iter().map(thalweg_base::Packet::drop_reason).collect()
     }

@@ -7,7 +7,7 @@ use super::super::nat64::{Hosts6, is_number};
 use super::super::session::{Kind, Life, Session, SessionState};
 use super::NatShard;
 use crate::records::slice;
-use crate::standby::{Changes, Copied};
+use crate::standby::{Changes, Copied, Here};
 use std::net::IpAddr;
 use thalweg_wire::standby::{Change, Entry, SessionEntry};
 
@@ -71,6 +71,7 @@ impl Copied for NatShard {
         from: usize,
         count: usize,
         renews: bool,
+        _here: Here,
         show: &mut dyn FnMut(Entry),
     ) -> Option<usize> {
         let (records, rest) = slice(from, count, self.fresh);
@@ -87,7 +88,7 @@ impl Copied for NatShard {
         rest
     }
 
-    fn put(&mut self, entry: &Entry, _generation: u16) -> bool {
+    fn put(&mut self, entry: &Entry, _here: Here) -> bool {
         let Entry::Session(copy) = entry else { return false };
         let inside = match copy.inside.0 {
             IpAddr::V4(inside) => Some(inside.into()).filter(|inside| !is_number(*inside)),

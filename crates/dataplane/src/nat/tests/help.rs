@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::helpers::{Helper, Helpers, pptp};
-use crate::nat::{Filtering, PortForward, PortSelection};
+use crate::nat::{Filtering, PortSelection};
 use NatProtocol::{Tcp, Udp};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -15,16 +15,7 @@ fn helped() -> NatConfig {
 
 /// A server inside, at port 21 of the public address.
 fn with_server() -> NatConfig {
-    let forward = PortForward {
-        protocol: Tcp,
-        public_address: 0,
-        public_port: 21,
-        inside_address: *host(7, 0).ip(),
-        vrf: 0,
-        inside_port: 21,
-        count: 1,
-    };
-    NatConfig { forwards: vec![forward], ..helped() }
+    NatConfig { forwards: vec![forward(Tcp, 21, host(7, 21))], ..helped() }
 }
 
 fn packet(from: SocketAddrV4, to: SocketAddrV4, protocol: u8, segment: &[u8]) -> Vec<u8> {

@@ -1,6 +1,6 @@
 //! Successive configurations, and trial packets.
 
-use super::super::{Filtering, NatMigration, NatTimeouts, PortForward, PortSelection};
+use super::super::{Filtering, NatMigration, NatTimeouts, PortSelection};
 use super::*;
 
 const HOST: &str = "192.168.1.2:5000";
@@ -48,15 +48,7 @@ fn sessions_that_fit_go_on_and_others_are_counted() {
     let new = NatConfig {
         public_addresses: vec![[198, 51, 100, 9].into(), old.public_addresses[0]],
         sessions_max: 1 << 17,
-        forwards: vec![PortForward {
-            protocol: NatProtocol::Udp,
-            public_address: 0,
-            public_port: 99,
-            inside_address: *taken.ip(),
-            vrf: 0,
-            inside_port: taken.port(),
-            count: 1,
-        }],
+        forwards: vec![forward(NatProtocol::Udp, 99, taken)],
         ..old.clone()
     };
     let fits = |session: &SessionInfo| {

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::nat::testing::{echo, icmp, ipv4};
-use crate::nat::{AddressPair, Filtering, NatConfigError, NatException, OtherOutside, PortForward};
+use crate::nat::{AddressPair, Filtering, NatConfigError, NatException, OtherOutside};
 use ipnet::Ipv4Net;
 use proptest::prelude::*;
 use std::net::Ipv4Addr;
@@ -296,15 +296,7 @@ fn an_address_has_one_translation() {
         "a pool's"
     );
     assert_eq!(add(pair("10.0.0.1/32", "198.18.1.3/32", 1)), Err(PairOutside(1)));
-    let forward = PortForward {
-        protocol: NatProtocol::Tcp,
-        public_address: 0,
-        public_port: 80,
-        inside_address: *host(9, 0).ip(),
-        vrf: 0,
-        inside_port: 80,
-        count: 1,
-    };
+    let forward = forward(NatProtocol::Tcp, 80, host(9, 80));
     assert_eq!(with(&|config| config.forwards.push(forward)), Err(PairTwice(net("198.18.0.0/29"))));
 }
 

@@ -99,15 +99,7 @@ fn an_ended_session_leaves_its_shared_port_to_the_router() {
 
 #[test]
 fn a_port_forward_stays_where_the_configuration_has_put_it() {
-    let forward = crate::nat::PortForward {
-        protocol: NatProtocol::Tcp,
-        public_address: 0,
-        public_port: 8080,
-        inside_address: *host(1, 0).ip(),
-        vrf: 0,
-        inside_port: 80,
-        count: 1,
-    };
+    let forward = forward(NatProtocol::Tcp, 8080, host(1, 80));
     let router = Router::new(&NatConfig { forwards: vec![forward], ..config(1) });
     router.nat.reserve(&[port(NatProtocol::Tcp, 8080)], router.now_ns);
     router.nat.reserve(&[], router.now_ns);

@@ -8,8 +8,8 @@ use crate::nat::layout::Layout;
 use crate::nat::session::TcpFlags;
 use crate::nat::testing::{config, fuzz_one, icmp, udp};
 use crate::nat::{
-    AddressPair, Filtering, HostLimits, NatGroup, NatTimeouts, PortForward, PortSelection, SessionState,
-    group_shards, shard_group,
+    AddressPair, Filtering, HostLimits, NatGroup, NatTimeouts, PortSelection, SessionState, group_shards,
+    shard_group,
 };
 use proptest::prelude::*;
 use std::collections::HashSet;
@@ -302,15 +302,7 @@ fn small_config() -> impl Strategy<Value = NatConfig> {
                 icmp_s: 2,
                 ..NatTimeouts::default()
             },
-            forwards: vec![PortForward {
-                protocol: NatProtocol::Udp,
-                public_address: 0,
-                public_port: 2004,
-                inside_address: *host(1, 0).ip(),
-                vrf: 0,
-                inside_port: inside_port(2),
-                count: 1,
-            }],
+            forwards: vec![forward(NatProtocol::Udp, 2004, host(1, inside_port(2)))],
             groups: (addresses == 2 && hash_seed % 2 == 1).then(group_of_two).into_iter().collect(),
             hash_seed,
             ..config(addresses)

@@ -2,9 +2,7 @@
 
 use super::*;
 use crate::nat::testing::{config, ipv4, tcp, udp};
-use crate::nat::{
-    BlockAllocation, Filtering, NatConfigError, PortForward, PortSelection, SessionState, SubscriberConfig,
-};
+use crate::nat::{BlockAllocation, Filtering, NatConfigError, PortSelection, SessionState, SubscriberConfig};
 use NatProtocol::{Icmp, Tcp, Udp};
 
 fn both_selections() -> [NatConfig; 2] {
@@ -234,15 +232,7 @@ fn a_port_forward_works_both_ways_and_never_expires() {
     for mut config in both_selections() {
         config.public_addresses.push([198, 51, 100, 77].into());
         config.filtering = Filtering::AddressDependent;
-        config.forwards = vec![PortForward {
-            protocol: Tcp,
-            public_address: 1,
-            public_port: 80,
-            inside_address: *host(9, 0).ip(),
-            vrf: 0,
-            inside_port: 8081,
-            count: 1,
-        }];
+        config.forwards = vec![PortForward { public_address: 1, ..forward(Tcp, 80, host(9, 8081)) }];
         let mut router = Router::new(&config);
         let public = at([198, 51, 100, 77], 80);
         for _ in 0..2 {
@@ -387,15 +377,7 @@ fn sessions_can_be_inspected() {
 
 #[test]
 fn wrong_configurations_are_refused_with_their_values() {
-    let forward = PortForward {
-        protocol: Tcp,
-        public_address: 0,
-        public_port: 80,
-        inside_address: *host(1, 0).ip(),
-        vrf: 0,
-        inside_port: 80,
-        count: 1,
-    };
+    let forward = forward(Tcp, 80, host(1, 80));
     let with = |change: &dyn Fn(&mut NatConfig)| {
         let mut config = config(1);
         change(&mut config);

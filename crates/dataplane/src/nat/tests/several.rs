@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::nat::testing::{echo, icmp, ipv4};
-use crate::nat::{NatCounters, OtherOutside, PortForward};
+use crate::nat::{NatCounters, OtherOutside};
 use proptest::prelude::*;
 use thalweg_base::NO_SHARD;
 
@@ -12,15 +12,7 @@ const OTHERS: [u16; 2] = [2, 3];
 
 /// Three outside ports, and a forward of each to a host of its own.
 fn config() -> NatConfig {
-    let forward = |host: u8| PortForward {
-        protocol: NatProtocol::Udp,
-        public_address: 0,
-        public_port: 53,
-        inside_address: [192, 168, 0, host].into(),
-        vrf: 0,
-        inside_port: 5001,
-        count: 1,
-    };
+    let forward = |n: u8| forward(NatProtocol::Udp, 53, host(n, 5001));
     let other = |(n, port): (u8, &u16)| OtherOutside {
         port: *port,
         public_addresses: (1..=n).map(|address| [198, 18, n, address].into()).collect(),

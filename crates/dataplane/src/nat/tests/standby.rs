@@ -1,13 +1,13 @@
 //! Sessions at a standby: those of the active router, and of no use to it before it takes over.
 
-use super::super::{Filtering, NatLogging, PortForward, PortSelection, SessionState};
+use super::super::{Filtering, NatLogging, PortSelection, SessionState};
 use super::nat64::{self, Edge};
 use super::tenants::{self, BLUE, INSIDES, RED};
 use super::*;
-use crate::standby::Shards;
 use crate::standby::testing::stand_by;
+use crate::standby::{Shards, Tables};
 use std::collections::BTreeSet;
-use thalweg_wire::standby::{Change, Entry, SessionEntry, Table};
+use thalweg_wire::standby::{Change, Entry, SessionEntry};
 use thalweg_wire::testing as build;
 
 /// What is the same on both routers.
@@ -21,25 +21,26 @@ fn sessions(router: &Router) -> BTreeSet<String> {
 
 /// Has the second router stand by until it has everything.
 fn copy(routers: &mut [Router; 2]) {
+    copy_between(routers.each_mut());
+}
+
+fn copy_between(routers: [&mut Router; 2]) {
     let now_ns = {
-        let (a, b) = (routers[0].nat.copies(), routers[1].nat.copies());
-        stand_by(Table::Sessions, [&a, &b], routers[0].now_ns)
+        let [a, b] = routers.each_ref().map(|router| router.nat.copies());
+        let of = |sessions| Tables { sessions: Some(sessions), states: None, now_ns: routers[0].now_ns };
+        stand_by([of(&a), of(&b)])
     };
-    routers.iter_mut().for_each(|router| router.now_ns = now_ns);
+    routers.into_iter().for_each(|router| router.now_ns = now_ns);
 }
 
 /// Both routers have a port forward, and no limits of a host.
 fn config(port_selection: PortSelection, filtering: Filtering) -> NatConfig {
-    let forward = PortForward {
-        protocol: NatProtocol::Tcp,
-        public_address: 0,
-        public_port: 8080,
-        inside_address: [192, 168, 0, 9].into(),
-        vrf: 0,
-        inside_port: 80,
-        count: 1,
-    };
-    NatConfig { port_selection, filtering, forwards: vec![forward], ..testing::config(2) }
+    NatConfig {
+        port_selection,
+        filtering,
+        forwards: vec![forward(NatProtocol::Tcp, 8080, host(9, 80))],
+        ..testing::config(2)
+    }
 }
 
 fn pair(config: &NatConfig) -> [Router; 2] {
@@ -120,12 +121,7 @@ fn copies_end_with_their_sessions_and_not_before() {
 fn a_standby_has_the_sessions_of_ipv6_hosts() {
     let config = nat64::config(1);
     let mut edges = [0, 1].map(|_| Edge::new(&config));
-    let copy = |edges: &mut [Edge; 2]| {
-        let [a, b] = edges.each_ref().map(|edge| edge.router.nat.copies());
-        let now_ns = stand_by(Table::Sessions, [&a, &b], edges[0].router.now_ns);
-        drop((a, b));
-        edges.iter_mut().for_each(|edge| edge.router.now_ns = now_ns);
-    };
+    let copy = |edges: &mut [Edge; 2]| copy_between(edges.each_mut().map(|edge| &mut edge.router));
     // One that the standby does not know is of another host.
     edges[1].open(99, 4000).unwrap();
     let publics = (1..40).map(|n| edges[0].open(n, 4000)).collect::<Vec<_>>();
@@ -190,10 +186,7 @@ fn a_standby_has_the_sessions_of_every_vrf() {
                 open.push((vrf, packet, public));
             }
         }
-        let shards = [&active.router, &standby.router].map(|router| router.nat.copies());
-        let now_ns = stand_by(Table::Sessions, [&shards[0], &shards[1]], active.router.now_ns);
-        drop(shards);
-        edges.iter_mut().for_each(|edge| edge.router.now_ns = now_ns);
+        copy_between(edges.each_mut().map(|edge| &mut edge.router));
         let [active, standby] = &edges;
         let all = |edge: &tenants::Edge| -> BTreeSet<_> {
             let row = |one: SessionInfo| format!("{:?}", (one.vrf, one.protocol, one.inside, one.public));

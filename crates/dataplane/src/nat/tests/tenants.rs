@@ -6,7 +6,7 @@ use super::nat64::{config as with_nat64, mapped, validated};
 use super::*;
 use crate::fragments::FragmentTracker;
 use crate::helpers::{Helper, pptp};
-use crate::nat::{BlockInfo, Filtering, NatCounters, PortForward, SubscriberConfig};
+use crate::nat::{BlockInfo, Filtering, NatCounters, SubscriberConfig};
 use crate::vrf::table_of;
 use proptest::prelude::*;
 use std::cell::RefCell;
@@ -39,15 +39,7 @@ fn outside(n: u8, port: u16) -> SocketAddr {
 
 /// The reference's configuration. Blue has a server at port 21 of the public address.
 pub(super) fn reference(has_blocks: bool, filtering: Filtering) -> NatConfig {
-    let forward = PortForward {
-        protocol: NatProtocol::Tcp,
-        public_address: 0,
-        public_port: 21,
-        inside_address: [192, 168, 2, 7].into(),
-        vrf: 0,
-        inside_port: 21,
-        count: 1,
-    };
+    let forward = forward(NatProtocol::Tcp, 21, at([192, 168, 2, 7], 21));
     let blocks =
         SubscriberConfig { block_size: 16, ports_max: 32, hold_s: 60, ..SubscriberConfig::default() };
     NatConfig {

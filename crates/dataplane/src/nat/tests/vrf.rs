@@ -4,7 +4,7 @@
 
 use super::*;
 use crate::nat::testing::{echo, icmp, ipv4};
-use crate::nat::{AddressPair, HostLimits, NatCounters, NatException, NatGroup, OtherOutside, PortForward};
+use crate::nat::{AddressPair, HostLimits, NatCounters, NatException, NatGroup, OtherOutside};
 use crate::vrf::table_of;
 use proptest::prelude::*;
 use thalweg_base::NO_SHARD;
@@ -26,13 +26,8 @@ fn inside(vrf: u16, host: u8, is_apart: bool) -> [u8; 4] {
 /// The configuration of an outside port: what leads to the hosts of a VRF.
 fn of_vrf(vrf: u16, outside: usize, is_apart: bool) -> (PortForward, AddressPair, NatGroup) {
     let forward = PortForward {
-        protocol: NatProtocol::Udp,
-        public_address: 0,
-        public_port: 53,
-        inside_address: inside(vrf, 1, is_apart).into(),
         vrf: if is_apart { 0 } else { vrf },
-        inside_port: 5001,
-        count: 1,
+        ..forward(NatProtocol::Udp, 53, at(inside(vrf, 1, is_apart), 5001))
     };
     let of_one = |address: [u8; 4]| ipnet::Ipv4Net::from(std::net::Ipv4Addr::from(address));
     let pair = AddressPair {

@@ -2,9 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use thalweg_bgp::attrs::{AttrRef, AttrsBuilder, Interner, NextHop};
+use thalweg_bgp::peer::PeerId;
+use thalweg_bgp::route::{Change, Changes, Chosen, Further};
+
 use super::super::{Install, OutletConfig, Underlay, UnderlayTarget, Way};
 use super::*;
 use crate::fib::HopNumber;
+
+/// Attributes with a next hop.
+fn attributes(next_hop: std::net::Ipv4Addr) -> AttrRef {
+    let mut builder = AttrsBuilder::default();
+    builder.next_hop = NextHop::V4(next_hop);
+    Interner::new(7).intern(&mut builder)
+}
 
 /// The routes that it is told, by prefix.
 #[derive(Default)]
@@ -117,7 +128,7 @@ fn contents_that_are_no_routes_are_refused() {
 fn a_restored_outlet_has_the_routes_and_what_is_repeated_costs_nothing() {
     let saved = some(40_000);
     let (mut outlet, mut routes) = (outlet(links()), Routes::default());
-    assert_eq!(saved.parts(), 4);
+    assert_eq!(saved.parts(), 20);
     (0..saved.parts()).for_each(|part| outlet.restore(&saved, part, &mut routes));
     // IPv6's next hop resolves nowhere.
     assert_eq!((routes.routes.len(), outlet.counters().unresolved_prefixes), (40_000, 40_000));
@@ -133,10 +144,24 @@ fn a_restored_outlet_has_the_routes_and_what_is_repeated_costs_nothing() {
     // A second time, as BGP repeats them: nothing is written.
     let calls = routes.calls;
     (0..saved.parts()).for_each(|part| outlet.restore(&saved, part, &mut routes));
-    assert_eq!(routes.calls, calls);
+    assert_eq!((routes.calls, outlet.counters().saved_prefixes), (calls, 80_000));
+    let hops = [[10, 0, 1, 2], [10, 0, 2, 2]].map(|hop| attributes(hop.into()));
+    let said = |last: u8, hop: Option<&AttrRef>| {
+        let prefix = Prefix::new(0x1400_0000 + (u32::from(last) << 8), 24).expect("24");
+        let new = hop.map(|attrs| Chosen { attrs: attrs.clone(), peer: PeerId(1), local_id: 1 });
+        let second = new.clone().map(|chosen| Chosen { attrs: hops[1].clone(), ..chosen });
+        let further = second.map(|second| Box::new(Further { old: Vec::new(), new: vec![second] }));
+        Change { prefix, old: None, new, further }
+    };
+    // As it was; and then by another, and gone; and again, what does not count twice.
+    let changes =
+        vec![said(0, Some(&hops[0])), said(2, Some(&hops[1])), said(4, None), said(0, Some(&hops[0]))];
+    outlet.handle_changes(&Changes { v4: changes, ..Changes::default() }, &mut routes);
+    assert_eq!((routes.calls, outlet.counters().saved_prefixes), (calls + 2, 79_997));
     // What nobody repeats goes.
     outlet.retain(|prefix| prefix.address() < 0x1400_0a00, |_| false, &mut routes);
-    assert_eq!((routes.routes.len(), outlet.counters().prefixes), (10, [10, 0]));
+    assert_eq!((routes.routes.len(), outlet.counters().prefixes), (9, [9, 0]));
+    assert_eq!(outlet.counters().saved_prefixes, 7);
 }
 
 #[test]
