@@ -27,6 +27,11 @@ pub(crate) fn at(number: u32) -> usize {
     number as usize
 }
 
+/// The lower half of a number: a code or a row that is kept with something else.
+pub(crate) fn low(both: u64) -> u32 {
+    both as u32
+}
+
 /// A count as a code or a row, of which a row group has few millions.
 pub(crate) fn number(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)

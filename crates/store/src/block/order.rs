@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::{Column, Spare, at, number};
+use super::{Column, Spare, at, low, number};
 
 /// Bits of a digit.
 const DIGIT: u32 = 11;
@@ -21,7 +21,7 @@ pub(super) fn sort(values: &mut Vec<u64>, mut room: Vec<u64>, by: Range<u32>) ->
         return room;
     }
     let shifts: Vec<u32> = by.step_by(at(DIGIT)).collect();
-    let digit = |value: u64, shift: u32| at((value >> shift) as u32) % PLACES;
+    let digit = |value: u64, shift: u32| at(low(value >> shift)) % PLACES;
     let mut counts = vec![[0u32; PLACES]; shifts.len()];
     for value in &*values {
         for (counts, shift) in counts.iter_mut().zip(&shifts) {
@@ -68,7 +68,7 @@ pub(super) fn ascending(values: &[u64], spare: &mut Spare) -> Option<Vec<u32>> {
     keys.extend((0u64..).zip(values).map(|(row, value)| (value - least) << row_bits | row));
     let room = spare.wide(values.len());
     let room = sort(&mut keys, room, row_bits..row_bits + value_bits);
-    order.extend(keys.iter().map(|key| (key & ((1 << row_bits) - 1)) as u32));
+    order.extend(keys.iter().map(|key| low(key & ((1 << row_bits) - 1))));
     spare.keep_wide(keys);
     spare.keep_wide(room);
     Some(order)

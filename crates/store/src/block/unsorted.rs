@@ -6,7 +6,7 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use super::order::sort;
-use super::{Addresses, Distinct, Spare, at, number};
+use super::{Addresses, Distinct, Spare, at, low, number};
 
 /// Addresses in the order of rows.
 pub(super) struct Unsorted {
@@ -47,12 +47,12 @@ impl Unsorted {
         let room = sort(&mut v4, room, 32..64);
         let mut before = None;
         for both in &v4 {
-            let address = (both >> 32) as u32;
+            let address = low(both >> 32);
             if before != Some(address) {
                 before = Some(address);
                 distinct.push(Some(IpAddr::from(address.to_be_bytes())));
             }
-            codes[at(*both as u32)] = number(distinct.len() - 1);
+            codes[at(low(*both))] = number(distinct.len() - 1);
         }
         spare.keep_wide(v4);
         spare.keep_wide(room);

@@ -6,6 +6,7 @@
 //!
 //! - Texts have a dictionary, that of addresses in their order: neighbors have the same beginning, so it compresses.
 //!   The dictionary alone is compressed, since codes hardly shrink.
+//! - A column with a single value is a dictionary of that, and one run.
 //! - Numbers have a dictionary or are differences to the number before, whichever is smaller; times and bytes are
 //!   always differences.
 
@@ -28,7 +29,7 @@ use parquet::schema::types::ColumnDescPtr;
 use thalweg_flow::fields::{Field, Kind};
 use thalweg_wire::MacAddr;
 
-use crate::block::{Addresses, Column, Spare, Value, at, number};
+use crate::block::{Addresses, Column, Spare, Value, at, low, number};
 use crate::schema::{FileColumn, UNIT_NS};
 
 /// Rows of a page: small enough to decode in the first-level cache, large enough to make headers negligible.
@@ -128,7 +129,12 @@ pub(super) fn encode(
         // Of a single value, all rows have the only code.
         Given::All(value) => plain_of(column, &descriptor, &Column::repeated(*value, 1), spare),
     };
-    pages(descriptor, rows, plain, spare)
+    let chunk = pages(descriptor, rows, &plain);
+    match plain.values {
+        Values::Coded { codes, .. } => spare.keep_numbers(codes),
+        Values::Differences(values) => spare.keep_signed(values),
+    }
+    chunk
 }
 
 fn plain_of(column: &FileColumn, descriptor: &ColumnDescPtr, values: &Column, spare: &mut Spare) -> Plain {
@@ -351,8 +357,8 @@ fn addresses(addresses: &Addresses, is_nullable: bool, spare: &mut Spare) -> Pla
     places.resize(addresses.distinct.len(), NONE);
     let mut texts = Texts::default();
     for both in &v4 {
-        places[at(*both as u32)] = number(texts.count);
-        let (text, length) = ipv4_text(((both >> 32) as u32).to_be_bytes());
+        places[at(low(*both))] = number(texts.count);
+        let (text, length) = ipv4_text(low(both >> 32).to_be_bytes());
         texts.push(&text[..length]);
     }
     spare.keep_wide(v4);
@@ -394,12 +400,7 @@ fn ipv4_text(bytes: [u8; 4]) -> ([u8; 15], usize) {
     (text, length)
 }
 
-fn pages(
-    descriptor: ColumnDescPtr,
-    rows: usize,
-    plain: Plain,
-    spare: &mut Spare,
-) -> Result<Chunk, ParquetError> {
+fn pages(descriptor: ColumnDescPtr, rows: usize, plain: &Plain) -> Result<Chunk, ParquetError> {
     let mut sink = TrackedWrite::new(Vec::new());
     let mut writer = SerializedPageWriter::new(&mut sink);
     let (mut codec, mut saved) = (Compression::UNCOMPRESSED, 0);
@@ -484,12 +485,8 @@ fn pages(
         .set_num_values(rows as i64)
         .set_data_page_offset(data_page_offset)
         .set_dictionary_page_offset((encoding == Encoding::RLE_DICTIONARY).then_some(0))
-        .set_statistics(plain.statistics)
+        .set_statistics(plain.statistics.clone())
         .build()?;
-    match plain.values {
-        Values::Coded { codes, .. } => spare.keep_numbers(codes),
-        Values::Differences(values) => spare.keep_signed(values),
-    }
     let closed = ColumnCloseResult {
         bytes_written: bytes.len() as u64,
         rows_written: rows as u64,
