@@ -18,7 +18,7 @@ use thalweg_base::{DropReason, Name};
 use thalweg_wire::{MacAddr, application};
 
 use crate::record::{Counters, Direction, EndReason, Event, FlowKey, FlowRecord, SAMPLING_UNKNOWN};
-pub use parts::Parts;
+pub use parts::Differing;
 pub use table::Field;
 pub(crate) use table::NO_NUMBER;
 

@@ -17,6 +17,7 @@
 mod context;
 mod counted;
 mod draft;
+mod plan;
 mod section;
 mod sflow;
 
@@ -91,7 +92,7 @@ impl Importer {
             };
             match record.template.kind {
                 TemplateKind::Options => counters.context_evicted += context.learn(session, record),
-                TemplateKind::Data => flows.extend(import(record, session, context, counters)),
+                TemplateKind::Data => import(record, session, context, counters, flows),
             }
         })
     }
@@ -123,10 +124,9 @@ fn import(
     session: SessionKey,
     context: &Context,
     counters: &mut Counters,
-) -> Option<FlowRecord> {
+    flows: &mut Vec<FlowRecord>,
+) {
     let mut draft = Draft::default();
-    for field in record.fields() {
-        counters.elements_ignored += u64::from(!draft.take(&field, record.header));
-    }
-    draft.finish(record.header, session, context, counters)
+    counters.elements_ignored += plan::take(&mut draft, record);
+    draft.finish(record.header, session, context, counters, flows);
 }

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A full queue blocks the threads. A stream's sender then waits; datagrams fill the socket's receive buffer,
-//! and further ones are lost, which gaps in the exporter's sequence numbers show. At the end, data that the
+//! and further ones are lost, which the kernel counts ([`Received::Dropped`]) and gaps in the exporter's sequence numbers
+//! show. At the end, data that the
 //! kernel already has is still read, for at most [`LAST_WORDS`].
 //!
 //! Limits: [`CONNECTIONS_MAX`] connections, each with one incomplete message.
@@ -60,6 +61,8 @@ pub enum Received {
         /// The error, if it did not end cleanly.
         why: Option<StreamEnd>,
     },
+    /// So many datagrams more were dropped at a socket, most likely because its buffer was full.
+    Dropped(u64),
     /// A connection was refused because of the limit.
     Refused(SocketAddr),
     /// A socket failed.
@@ -185,6 +188,25 @@ impl Ending<'_> {
 }
 
 fn take_datagrams(socket: &UdpSocket, queue: &Sender<Received>, stop: &AtomicBool) {
+    read_datagrams(socket, queue, stop);
+    let dropped = dropped_at(socket);
+    if dropped > 0 {
+        // The reader learns of it, or is gone.
+        let _ = queue.send(Received::Dropped(dropped));
+    }
+}
+
+/// Datagrams that the kernel dropped at a socket; 0 if it does not say.
+fn dropped_at(socket: &UdpSocket) -> u64 {
+    /// Of the numbers that the kernel gives about a socket's memory, that of its drops.
+    const DROPS: usize = 8;
+    let mut numbers = [0; 4 * (DROPS + 1)];
+    let got = socket_option::get(socket.as_fd(), libc::SOL_SOCKET, libc::SO_MEMINFO, &mut numbers);
+    let drops = numbers.as_chunks::<4>().0[DROPS];
+    got.ok().filter(|length| *length >= numbers.len()).map_or(0, |_| u32::from_ne_bytes(drops).into())
+}
+
+fn read_datagrams(socket: &UdpSocket, queue: &Sender<Received>, stop: &AtomicBool) {
     let mut buffer = vec![0; 1 << 16];
     let mut ending = Ending { stop, until: None };
     while !ending.is_over() {
@@ -287,4 +309,31 @@ fn read_stream(
         filled -= at;
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// While nobody takes messages, the queue and then the socket's buffer fill; the kernel counts the rest.
+    #[test]
+    fn datagrams_that_find_the_buffer_full_are_counted() {
+        let mut exporters = Exporters::default();
+        let to = exporters.listen_udp("127.0.0.1:0".parse().unwrap()).unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        // With its overhead a datagram takes twice as much of the buffer, and the buffer may be twice as large.
+        let sent = QUEUE_MESSAGES + 2 * RECEIVE_BUFFER_BYTES as usize / 1400;
+        for _ in 0..sent {
+            sender.send_to(&[0; 1400], to).unwrap();
+        }
+        let (mut messages, mut dropped) = (0, 0);
+        for received in exporters.rest() {
+            match received {
+                Received::Message { .. } => messages += 1,
+                Received::Dropped(more) => dropped += more,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(dropped > 0 && messages > 0 && messages + dropped <= sent as u64, "{messages} {dropped}");
+    }
 }

@@ -34,7 +34,7 @@ use crate::record_queue::{Arrival, Arrivals};
 use crate::summary::{OutletStatus, OutletSummary, UNSAMPLED};
 pub(crate) use collectors::{Collectors, status};
 pub(crate) use events::{EventArrivals, EventCounts, EventWay, event_queue};
-pub(crate) use kept::{Kept, KeptOptions, Waiting};
+pub(crate) use kept::{Kept, KeptOptions, PATIENCE, Waiting};
 pub(crate) use lines::Lines;
 
 /// The longest interval between calls of [`Outlet::tick`].

@@ -8,8 +8,9 @@
 //! ```
 //!
 //! One thread reads messages; sockets and the dataset have their own. Nothing from files is lost: reading
-//! waits for the disk. Messages from sockets do not wait: when the dataset's queue is full, records are lost
-//! and counted.
+//! waits for the disk. So it does for sockets while the disk is only slow: messages stay in the sockets' buffers, and the
+//! kernel counts those that find one full. A disk that fails is not waited for: then records that find the dataset's queue
+//! full are lost and counted.
 //!
 //! **Conservation:** `records decoded = flow records + events + records without addresses`, and every outlet
 //! took or counted each flow record and each event.
@@ -40,7 +41,7 @@ use thalweg_store::{Notify, Retention};
 use thalweg_wire::netflow::decode::first_message_bytes;
 
 use crate::archive::open_archive;
-use crate::deliver::{Completion, Kept, KeptOptions, Lines, Outlet, Waiting, label};
+use crate::deliver::{Completion, Kept, KeptOptions, Lines, Outlet, PATIENCE, Waiting, label};
 use crate::enrich::{EnrichFiles, Enrichment};
 use crate::notices::passing_on;
 use crate::summary::{InputIssues, OutletSummary};
@@ -159,6 +160,8 @@ pub struct ImportSummary {
     pub sets_without_template: u64,
     /// Gaps in sequence numbers.
     pub sequence_gaps: u64,
+    /// Datagrams that found the buffer of a socket full, or that the kernel dropped there for another reason.
+    pub datagrams_dropped: u64,
     /// Names of exporters and interfaces left out because there were too many.
     pub names_refused: u64,
     /// Packets of captures without messages, by kind.
@@ -220,6 +223,7 @@ fn import_with_notices(
         passed_over: BTreeMap::new(),
         issues: InputIssues::default(),
         messages: 0,
+        datagrams_dropped: 0,
         without_records: Vec::new(),
         clock: LiveClock::start(),
     };
@@ -244,7 +248,8 @@ fn outlets(
 ) -> Result<Vec<Box<dyn Outlet>>, ProbeError> {
     let mut outlets = Lines::outlets(&options.json, &options.csv, false)?;
     if let Some(folder) = &options.store {
-        let waiting = waits_until.map_or(Waiting::Never, |stop| Waiting::Until(Arc::clone(stop)));
+        let slow = Waiting::WhileWritten(PATIENCE);
+        let waiting = waits_until.map_or(slow, |stop| Waiting::Until(Arc::clone(stop)));
         let kept = KeptOptions {
             retention: options.retention,
             iceberg: options.iceberg,
@@ -285,6 +290,7 @@ struct Work<'a> {
     passed_over: BTreeMap<String, u64>,
     issues: InputIssues,
     messages: u64,
+    datagrams_dropped: u64,
     without_records: Vec<String>,
     clock: LiveClock,
 }
@@ -471,6 +477,7 @@ impl Work<'_> {
                 }
             }
             Received::Closed { from, why } => self.closed(from, why),
+            Received::Dropped(datagrams) => self.datagrams_dropped += datagrams,
             Received::Refused(from) => {
                 self.issue("connection", format!("from {from}: refused, there are enough connections"));
             }
@@ -570,6 +577,7 @@ impl Work<'_> {
             other_samples: sum(|exporter| exporter.other_samples),
             sets_without_template: sum(|exporter| exporter.sets_without_template),
             sequence_gaps: sum(|exporter| exporter.sequence_gaps),
+            datagrams_dropped: self.datagrams_dropped,
             names_refused: Name::refused(),
             passed_over: self.passed_over,
             conserved: balance && outlets.iter().all(told),

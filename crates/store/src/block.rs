@@ -8,11 +8,15 @@ use bytes::Bytes;
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 use parking_lot::RwLock;
-use thalweg_base::{IpPrefix, prefetch_all};
+use thalweg_base::IpPrefix;
 use thalweg_flow::FlowRecord;
-use thalweg_flow::fields::{Access, Field, Parts, unknown_record};
+use thalweg_flow::fields::{Access, Differing, Field, unknown_record};
 
 use crate::error::StoreError;
+use unsorted::Unsorted;
+
+mod order;
+mod unsorted;
 
 /// Records that become columns at a time: few enough to stay in the second-level cache while each column is
 /// built.
@@ -21,6 +25,11 @@ const TURN_RECORDS: usize = 1024;
 /// A code or a row as an index.
 pub(crate) fn at(number: u32) -> usize {
     number as usize
+}
+
+/// The lower half of a number: a code or a row that is kept with something else.
+pub(crate) fn low(both: u64) -> u32 {
+    both as u32
 }
 
 /// A count as a code or a row, of which a row group has few millions.
@@ -39,12 +48,16 @@ pub(crate) enum Column {
 impl Column {
     /// A column of unknown values.
     pub(crate) fn absent(field: Field, rows: usize) -> Self {
-        let absent = field.row().absent.unwrap_or(0);
-        match field.row().access {
-            Access::Wide(..) => Self::Wide(vec![absent; rows]),
-            Access::Number(..) | Access::Text(_) => Self::Number(vec![absent as u32; rows]),
-            Access::Address(..) => {
-                Self::Address(Addresses { codes: vec![0; rows], distinct: Distinct::Parsed(vec![None]) })
+        Self::repeated(Value::absent(field), rows)
+    }
+
+    /// A column with the same value in all rows.
+    pub(crate) fn repeated(value: Value, rows: usize) -> Self {
+        match value {
+            Value::Wide(value) => Self::Wide(vec![value; rows]),
+            Value::Number(value) => Self::Number(vec![value; rows]),
+            Value::Address(value) => {
+                Self::Address(Addresses { codes: vec![0; rows], distinct: Distinct::Parsed(vec![value]) })
             }
         }
     }
@@ -68,6 +81,36 @@ impl Column {
     }
 }
 
+/// A value of a column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Number(u32),
+    Wide(u64),
+    Address(Option<IpAddr>),
+}
+
+impl Value {
+    fn of(field: Field, record: &FlowRecord) -> Self {
+        match field.row().access {
+            Access::Wide(get, _) => Self::Wide(get(record)),
+            Access::Number(get, _) => Self::Number(get(record)),
+            Access::Address(get, _) => Self::Address(get(record)),
+            // No column has one.
+            Access::Text(_) => Self::absent(field),
+        }
+    }
+
+    /// The value for unknown.
+    pub(crate) fn absent(field: Field) -> Self {
+        let absent = field.row().absent.unwrap_or(0);
+        match field.row().access {
+            Access::Wide(..) => Self::Wide(absent),
+            Access::Number(..) | Access::Text(_) => Self::Number(absent as u32),
+            Access::Address(..) => Self::Address(None),
+        }
+    }
+}
+
 /// Vectors that are no longer needed: getting new memory from the system takes longer than filling it, and giving it
 /// back interrupts the other threads.
 #[derive(Default)]
@@ -76,10 +119,11 @@ pub(crate) struct Spare {
     flags: Vec<Vec<bool>>,
     numbers: Vec<Vec<u32>>,
     wide: Vec<Vec<u64>>,
+    signed: Vec<Vec<i64>>,
 }
 
 /// The most vectors that are kept.
-const SPARE_MAX: usize = 8;
+const SPARE_MAX: usize = 12;
 
 impl Spare {
     /// An empty vector with room for so many.
@@ -93,6 +137,19 @@ impl Spare {
         let mut values = self.wide.pop().unwrap_or_default();
         values.reserve(room);
         values
+    }
+
+    pub(crate) fn signed(&mut self, room: usize) -> Vec<i64> {
+        let mut values = self.signed.pop().unwrap_or_default();
+        values.reserve(room);
+        values
+    }
+
+    pub(crate) fn keep_signed(&mut self, mut values: Vec<i64>) {
+        if self.signed.len() < SPARE_MAX {
+            values.clear();
+            self.signed.push(values);
+        }
     }
 
     /// A vector for the bytes of a column, with any content.
@@ -127,7 +184,7 @@ impl Spare {
         }
     }
 
-    fn keep_wide(&mut self, mut values: Vec<u64>) {
+    pub(crate) fn keep_wide(&mut self, mut values: Vec<u64>) {
         if self.wide.len() < SPARE_MAX {
             values.clear();
             self.wide.push(values);
@@ -378,24 +435,24 @@ impl CommonNumbers {
 pub(crate) struct Block {
     pub(crate) rows: usize,
     columns: Vec<Option<Column>>,
-    /// Columns that are left out because no row has a value.
-    lacking: Vec<Field>,
+    /// Columns that are left out because all rows have the same value.
+    repeated: Vec<(Field, Value)>,
 }
 
 impl Block {
     pub(crate) fn new(rows: usize) -> Self {
-        Self { rows, columns: Field::STORED.iter().map(|_| None).collect(), lacking: Vec::new() }
+        Self { rows, columns: Field::STORED.iter().map(|_| None).collect(), repeated: Vec::new() }
     }
 
-    /// A block for a file: all columns, but those without a value in any row are not made, and [`Self::lacks`] them.
-    pub(crate) fn of<'a>(records: impl ExactSizeIterator<Item = &'a FlowRecord>) -> Self {
-        let rows = records.len();
-        let mut block = Self::new(rows);
-        for builder in Builder::all(Field::STORED, records) {
+    /// A block for a file: all columns, but those with the same value in all rows are not made. Vectors that are not needed
+    /// any more come from `spare`.
+    pub(crate) fn of<'a>(records: impl ExactSizeIterator<Item = &'a FlowRecord>, spare: &mut Spare) -> Self {
+        let mut block = Self::new(records.len());
+        for builder in Builder::all(Field::STORED, records, spare) {
             let id = builder.id;
-            match builder.skipped == rows && id.is_nullable() {
-                true => block.lacking.push(id),
-                false => block.insert(id, builder.finish()),
+            match builder.only_value() {
+                Some(value) => block.repeated.push((id, value)),
+                None => block.insert(id, builder.finish(spare)),
             }
         }
         block
@@ -406,15 +463,25 @@ impl Block {
         records: impl ExactSizeIterator<Item = &'a FlowRecord>,
     ) -> Self {
         let mut block = Self::new(records.len());
-        for builder in Builder::all(ids, records) {
-            block.insert(builder.id, builder.finish());
+        let mut spare = Spare::default();
+        for builder in Builder::all(ids, records, &mut spare) {
+            block.insert(builder.id, builder.finish(&mut spare));
         }
         block
     }
 
-    /// Whether a column is left out because no row has a value.
-    pub(crate) fn lacks(&self, id: Field) -> bool {
-        self.lacking.contains(&id)
+    /// Brings the rows in the order of the flows' ends; those that end at the same time stay in order.
+    pub(crate) fn sort_by_end(&mut self, spare: &mut Spare) -> Result<(), StoreError> {
+        if let Some(order) = order::ascending(self.wide(Field::FlowEnd)?, spare) {
+            self.columns.iter_mut().flatten().for_each(|column| column.rearrange(&order, spare));
+            spare.keep_numbers(order);
+        }
+        Ok(())
+    }
+
+    /// The value that all rows have of a column that is left out for that.
+    pub(crate) fn repeated(&self, id: Field) -> Option<Value> {
+        self.repeated.iter().find(|(field, _)| *field == id).map(|(_, value)| *value)
     }
 
     pub(crate) fn insert(&mut self, id: Field, column: Column) {
@@ -512,83 +579,112 @@ fn misused(id: Field) -> StoreError {
 /// A column under construction.
 struct Builder {
     id: Field,
-    column: Column,
-    numbers: AddressNumbers,
-    /// The last rows, which have no value and are not in the column yet.
-    skipped: usize,
+    rows: usize,
+    values: Values,
+    /// The value of the last rows, which are not in the column yet, and their number.
+    last: Option<(Value, usize)>,
+}
+
+/// The values of a column under construction.
+enum Values {
+    None,
+    Number(Vec<u32>),
+    Wide(Vec<u64>),
+    Address(Unsorted),
 }
 
 impl Builder {
-    fn new(id: Field, rows: usize) -> Self {
-        let column = match id.row().access {
-            Access::Wide(..) => Column::Wide(Vec::with_capacity(rows)),
-            Access::Number(..) | Access::Text(_) => Column::Number(Vec::with_capacity(rows)),
-            Access::Address(..) => {
-                Column::Address(Addresses { codes: Vec::with_capacity(rows), distinct: Distinct::default() })
-            }
-        };
-        Self { id, column, numbers: AddressNumbers::default(), skipped: 0 }
-    }
-
     /// All records in columns under construction.
-    fn all<'a>(ids: &[Field], mut records: impl ExactSizeIterator<Item = &'a FlowRecord>) -> Vec<Self> {
+    fn all<'a>(
+        ids: &[Field],
+        mut records: impl ExactSizeIterator<Item = &'a FlowRecord>,
+        spare: &mut Spare,
+    ) -> Vec<Self> {
         let rows = records.len();
-        let mut builders: Vec<Self> = ids.iter().map(|id| Self::new(*id, rows)).collect();
+        let mut builders: Vec<Self> =
+            ids.iter().map(|id| Self { id: *id, rows, values: Values::None, last: None }).collect();
         let mut turn: Vec<&FlowRecord> = Vec::with_capacity(TURN_RECORDS);
         loop {
             turn.clear();
             turn.extend(records.by_ref().take(TURN_RECORDS));
-            if turn.is_empty() {
-                return builders;
-            }
-            // Sorted by time, records are anywhere in memory: waits for them overlap.
-            turn.iter().for_each(|record| prefetch_all(*record));
-            let parts = Parts::of_all(turn.iter().copied());
+            let Some(first) = turn.first() else { return builders };
+            let differing = Differing::among(turn.iter().copied());
             for builder in &mut builders {
-                match parts.may_have(builder.id) {
-                    true => builder.extend(&turn),
-                    false => builder.skipped += turn.len(),
+                match differing.has(builder.id) {
+                    true => builder.extend(&turn, spare),
+                    false => builder.repeat(Value::of(builder.id, first), turn.len(), spare),
                 }
             }
         }
     }
 
-    /// Adds the rows that were skipped.
-    fn fill(&mut self) {
-        let rows = std::mem::take(&mut self.skipped);
-        match (&mut self.column, Column::absent(self.id, 1)) {
-            (Column::Wide(values), Column::Wide(absent)) => values.resize(values.len() + rows, absent[0]),
-            (Column::Number(values), Column::Number(absent)) => values.resize(values.len() + rows, absent[0]),
-            (Column::Address(values), _) if rows > 0 => {
-                let none = self.numbers.number(None);
-                values.codes.resize(values.codes.len() + rows, none);
+    /// The value of all rows, if they have the same.
+    fn only_value(&self) -> Option<Value> {
+        self.last.filter(|(_, rows)| *rows == self.rows).map(|(value, _)| value)
+    }
+
+    /// Adds rows with the same value.
+    fn repeat(&mut self, value: Value, rows: usize, spare: &mut Spare) {
+        match &mut self.last {
+            Some((last, count)) if *last == value => *count += rows,
+            _ => {
+                self.fill(spare);
+                self.last = Some((value, rows));
             }
-            _ => {}
         }
     }
 
-    fn finish(mut self) -> Column {
-        self.fill();
-        if let Column::Address(addresses) = &mut self.column {
-            addresses.distinct = Distinct::Parsed(self.numbers.distinct);
+    /// Adds the rows that are not in the column yet.
+    fn fill(&mut self, spare: &mut Spare) {
+        let Some((value, rows)) = self.last.take() else { return };
+        self.begin(spare);
+        match (&mut self.values, value) {
+            (Values::Wide(values), Value::Wide(value)) => values.resize(values.len() + rows, value),
+            (Values::Number(values), Value::Number(value)) => values.resize(values.len() + rows, value),
+            (Values::Address(values), Value::Address(value)) => {
+                values.extend(std::iter::repeat_n(value, rows));
+            }
+            // Value and column have the kind of the same access function.
+            _ => unreachable!("a column is made for its values"),
         }
-        self.column
     }
 
-    fn extend(&mut self, records: &[&FlowRecord]) {
-        self.fill();
-        match (&mut self.column, self.id.row().access) {
-            (Column::Wide(values), Access::Wide(get, _)) => {
+    /// Makes room for all rows, unless there is some.
+    fn begin(&mut self, spare: &mut Spare) {
+        if matches!(self.values, Values::None) {
+            self.values = match self.id.row().access {
+                Access::Wide(..) => Values::Wide(spare.wide(self.rows)),
+                Access::Number(..) | Access::Text(_) => Values::Number(spare.numbers(self.rows)),
+                Access::Address(..) => Values::Address(Unsorted::new(spare.wide(self.rows))),
+            };
+        }
+    }
+
+    fn finish(mut self, spare: &mut Spare) -> Column {
+        self.fill(spare);
+        self.begin(spare);
+        match self.values {
+            Values::Wide(values) => Column::Wide(values),
+            Values::Number(values) => Column::Number(values),
+            Values::Address(values) => Column::Address(values.sorted(spare)),
+            Values::None => Column::absent(self.id, 0),
+        }
+    }
+
+    fn extend(&mut self, records: &[&FlowRecord], spare: &mut Spare) {
+        self.fill(spare);
+        self.begin(spare);
+        match (&mut self.values, self.id.row().access) {
+            (Values::Wide(values), Access::Wide(get, _)) => {
                 values.extend(records.iter().map(|record| get(record)));
             }
-            (Column::Number(values), Access::Number(get, _)) => {
+            (Values::Number(values), Access::Number(get, _)) => {
                 values.extend(records.iter().map(|record| get(record)));
             }
-            (Column::Address(values), Access::Address(get, _)) => {
-                let numbers = &mut self.numbers;
-                values.codes.extend(records.iter().map(|record| numbers.number(get(record))));
+            (Values::Address(values), Access::Address(get, _)) => {
+                values.extend(records.iter().map(|record| get(record)));
             }
-            // The column's kind was derived from the same access function above.
+            // As above.
             _ => unreachable!("a column is made for its values"),
         }
     }
@@ -599,32 +695,46 @@ mod tests {
     use super::*;
     use crate::testing::{Chance, any_record, likely_record};
 
-    /// What a record says that it lacks, it lacks: no field of such a part has a value.
+    /// Records that differ in no part of a field have the same value of it.
     #[test]
-    fn a_field_of_a_part_that_a_record_lacks_has_no_value() {
+    fn a_field_of_a_part_that_records_have_in_common_is_the_same() {
         let mut chance = Chance::new(41);
-        let (mut skipped, mut asked) = (0, 0);
-        for _ in 0..3000 {
-            let record = any_record(&mut chance);
-            let parts = Parts::of(&record);
-            for field in Field::STORED.iter().filter(|field| !parts.may_have(**field)) {
-                assert_eq!(field.value(&record), None, "{}", field.name());
-                assert!(field.is_nullable(), "{}: a file could not leave it out", field.name());
-                skipped += 1;
+        let (mut same, mut asked) = (0, 0);
+        for round in 0..3000 {
+            let one = likely_record(&mut chance);
+            let any = any_record(&mut chance);
+            // A field of another record in each round, so that each part is now the same and now another.
+            let field = Field::STORED[round % Field::STORED.len()];
+            let mut other = one;
+            match (field.row().access, Value::of(field, &any)) {
+                (Access::Wide(_, set), Value::Wide(value)) => set(&mut other, value),
+                (Access::Number(_, set), Value::Number(value)) => set(&mut other, value),
+                (Access::Address(_, set), Value::Address(Some(value))) => set(&mut other, value),
+                _ => {}
             }
-            asked += Field::STORED.iter().filter(|field| parts.may_have(**field)).count();
+            for two in [[one, other], [one, any]] {
+                let differing = Differing::among(&two);
+                for field in Field::STORED.iter().filter(|field| !differing.has(**field)) {
+                    assert_eq!(Value::of(*field, &two[0]), Value::of(*field, &two[1]), "{}", field.name());
+                    same += 1;
+                }
+                asked += Field::STORED.iter().filter(|field| differing.has(**field)).count();
+            }
         }
-        assert!(skipped > 10_000 && asked > 10_000);
+        assert!(same > 10_000 && asked > 10_000);
     }
 
-    /// Parts that come, go and come again between turns are in their rows.
+    /// Values that come, go and come again between turns are in their rows.
     #[test]
     fn columns_are_those_of_each_record_alone() {
         let mut chance = Chance::new(42);
         let mut records: Vec<FlowRecord> =
             (0..5 * TURN_RECORDS).map(|_| likely_record(&mut chance)).collect();
-        let made = Block::of(records.iter());
-        assert!(made.lacks(Field::NatSrc) && made.lacks(Field::ServerName) && !made.lacks(Field::Src));
+        let made = Block::of(records.iter(), &mut Spare::default());
+        let left_out = |field| made.repeated(field);
+        assert_eq!(left_out(Field::NatSrc), Some(Value::Address(None)));
+        assert_eq!(left_out(Field::ServerName), Some(Value::Number(0)));
+        assert_eq!(left_out(Field::Src), None);
         assert!(made.column(Field::NatSrc).is_err(), "a query must not take it for loaded");
         for place in [TURN_RECORDS + 5, TURN_RECORDS + 6, 3 * TURN_RECORDS] {
             records[place] = any_record(&mut chance);

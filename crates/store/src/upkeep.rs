@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use thalweg_flow::FlowRecord;
 
 use crate::archive::marks::Marks;
-use crate::block::Block;
+use crate::block::{Block, Spare};
 use crate::dataset::{self, Partition, Skipped, Temporary, View, Window, name_of};
 use crate::error::{StoreError, megabytes};
 use crate::file::{FileWriter, FlowFile, ROW_GROUP_ROWS};
@@ -540,7 +540,7 @@ impl Compaction {
         let names: Vec<String> = files.iter().map(|file| name_of(&file.path).to_owned()).collect();
         let mut writer = FileWriter::create(new.path(), &names)?;
         let mut records: Vec<FlowRecord> = Vec::new();
-        let mut rows = 0;
+        let (mut rows, mut spare) = (0, Spare::default());
         for file in &files {
             for (number, group) in file.row_groups.iter().enumerate() {
                 let mut block = Block::new(group.rows);
@@ -548,7 +548,7 @@ impl Compaction {
                 for row in 0..group.rows {
                     records.push(block.record(row)?);
                     if records.len() == ROW_GROUP_ROWS {
-                        rows += append_sorted(&mut writer, &mut records)?;
+                        rows += append(&mut writer, &mut records, &mut spare)?;
                     }
                     if row % LOOK_ROWS == 0 && changes.is_ending() {
                         return Ok(None);
@@ -556,7 +556,7 @@ impl Compaction {
                 }
             }
         }
-        rows += append_sorted(&mut writer, &mut records)?;
+        rows += append(&mut writer, &mut records, &mut spare)?;
         writer.finish()?;
         let replaced = files.iter().map(|file| file.path.clone()).collect();
         Ok(Some(Self { file: new, replaced, rows }))
@@ -586,11 +586,14 @@ impl Compaction {
     }
 }
 
-fn append_sorted(writer: &mut FileWriter, records: &mut Vec<FlowRecord>) -> Result<u64, StoreError> {
+fn append(
+    writer: &mut FileWriter,
+    records: &mut Vec<FlowRecord>,
+    spare: &mut Spare,
+) -> Result<u64, StoreError> {
     let rows = records.len() as u64;
     if rows > 0 {
-        records.sort_by_key(|record| record.counters.last_ns);
-        writer.append(&Block::of(records.iter()))?;
+        writer.append(records.iter(), spare)?;
         records.clear();
     }
     Ok(rows)

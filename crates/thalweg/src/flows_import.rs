@@ -51,7 +51,19 @@ pub(crate) fn run(args: &FlowsArgs, import: &FlowsImportArgs, format: Format) ->
     }
     let mut failures = [&summary.files_without_records[..], &summary.input_issues.cut].concat();
     failures.extend(summary.outlets.iter().filter_map(OutletSummary::failure));
+    failures.extend(dropped(&summary));
     if failures.is_empty() { Ok(()) } else { Err(Failure::Incomplete(failures)) }
+}
+
+/// What the kernel dropped before it could be read.
+fn dropped(s: &ImportSummary) -> Option<String> {
+    (s.datagrams_dropped > 0).then(|| {
+        format!(
+            "{} datagrams found the socket's buffer full and are lost: they came faster than their records are stored \
+             (a larger net.core.rmem_max helps against bursts, several importers against the rest)",
+            count(s.datagrams_dropped)
+        )
+    })
 }
 
 fn render(s: &ImportSummary) -> String {

@@ -62,7 +62,7 @@ pub(super) struct Counted {
 
 impl Counted {
     /// Takes a field with counts, times or a summary of headers; returns whether it is one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&mut self, id: u16, field: &Field<'_>, header: &Header) -> bool {
         let number = field.unsigned();
         match id {
@@ -97,6 +97,7 @@ impl Counted {
         true
     }
 
+    #[inline(always)]
     fn take_time(&mut self, id: u16, field: &Field<'_>, header: &Header) -> bool {
         use time_rank::*;
         let (rank, place) = match id {

@@ -39,6 +39,16 @@ const CISCO_BIT: u16 = 1 << 15;
 /// Reserved AS number (RFC 7300); some exporters send it for unknown.
 const LAST_AS: u64 = 0xffff_ffff;
 
+/// The groups of elements that a flow record has a place for, each with a function that takes them.
+#[derive(Clone, Copy)]
+pub(super) enum Taker {
+    Header,
+    Counted,
+    Way,
+    Detail,
+    Rest,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Pair<A> {
     src: Option<A>,
@@ -150,15 +160,24 @@ impl<'a> Draft<'a> {
 
     #[inline]
     fn take_element(&mut self, id: u16, field: &Field<'a>, header: &Header) -> bool {
-        self.take_header(id, field)
-            || self.forward.take(id, field, header)
-            || self.take_way(id, field)
-            || self.take_detail(id, field)
-            || self.take_rest(id, field, header)
+        use Taker::*;
+        [Header, Counted, Way, Detail, Rest].into_iter().any(|taker| self.take_with(taker, id, field, header))
+    }
+
+    /// Takes an element if it is of this group. For a known element, little is left of this.
+    #[inline(always)]
+    pub(super) fn take_with(&mut self, taker: Taker, id: u16, field: &Field<'a>, header: &Header) -> bool {
+        match taker {
+            Taker::Header => self.take_header(id, field),
+            Taker::Counted => self.forward.take(id, field, header),
+            Taker::Way => self.take_way(id, field),
+            Taker::Detail => self.take_detail(id, field),
+            Taker::Rest => self.take_rest(id, field, header),
+        }
     }
 
     /// Takes a field of packet headers.
-    #[inline]
+    #[inline(always)]
     fn take_header(&mut self, id: u16, field: &Field<'_>) -> bool {
         let number = field.unsigned();
         let short = || number.and_then(|number| u16::try_from(number).ok());
@@ -203,6 +222,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Takes a field about the path through the router and its treatment there.
+    #[inline(always)]
     fn take_way(&mut self, id: u16, field: &Field<'_>) -> bool {
         let number = field.unsigned();
         let short = || number.and_then(|number| u16::try_from(number).ok());
@@ -239,6 +259,7 @@ impl<'a> Draft<'a> {
     }
 
     /// Takes a field that few exporters send.
+    #[inline(always)]
     fn take_detail(&mut self, id: u16, field: &Field<'a>) -> bool {
         let number = field.unsigned();
         let (byte, short) =
@@ -299,6 +320,7 @@ impl<'a> Draft<'a> {
         true
     }
 
+    #[inline(always)]
     fn take_rest(&mut self, id: u16, field: &Field<'_>, header: &Header) -> bool {
         let number = field.unsigned();
         match id {
@@ -334,14 +356,15 @@ impl<'a> Draft<'a> {
         true
     }
 
-    /// Makes the record of a flow or an event; of a flow without addresses there is none.
+    /// Appends the record of a flow or an event; of a flow without addresses there is none.
     pub(super) fn finish(
         mut self,
         header: &Header,
         session: SessionKey,
         context: &Context,
         counters: &mut ImportCounters,
-    ) -> Option<FlowRecord> {
+        flows: &mut Vec<FlowRecord>,
+    ) {
         let is_counted = self.forward.counts() || self.reverse.counts();
         let packet = self.packet(header);
         let addresses = self.addresses();
@@ -358,7 +381,7 @@ impl<'a> Draft<'a> {
             }
             (None, None) => {
                 counters.without_addresses += 1;
-                return None;
+                return;
             }
         };
         let (forward, reverse) = match packet.filter(|_| !is_counted) {
@@ -375,7 +398,7 @@ impl<'a> Draft<'a> {
         }
         self.details.event = is_event.then(|| self.event.unwrap_or(Event::Other));
         self.name_block();
-        Some(FlowRecord {
+        flows.push(FlowRecord {
             reverse,
             application: self.application(&key, session, context),
             egress: self.egress,
@@ -391,7 +414,7 @@ impl<'a> Draft<'a> {
             names: self.names(),
             sampling_interval,
             ..FlowRecord::new(key, forward, self.end_reason)
-        })
+        });
     }
 
     /// The flow of the packet that the record contains the beginning of.

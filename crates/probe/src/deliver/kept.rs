@@ -1,9 +1,12 @@
 //! Delivers records to a dataset on disk.
 //!
-//! Records of files wait for a slow or full disk until there is room; a signal ends the wait. Records of live
-//! packets do not wait: they are lost and counted if too many are pending, or if they cannot be written
-//! before the end. For them, a dataset that cannot even be opened because its disk takes nothing is no reason not to
-//! start: records are lost and counted until it can be opened, which is tried every second.
+//! Records of files wait for a slow or full disk until there is room; a signal ends the wait. Those that exporters send
+//! wait while the disk is only slow, so that messages stay in the sockets' buffers: not while writing fails, nor for a disk
+//! that writes nothing for [`PATIENCE`]. Records of live packets do not wait.
+//!
+//! Records that do not wait are lost and counted if too many are pending, or if they cannot be written before the end. For
+//! live packets, a dataset that cannot even be opened because its disk takes nothing is no reason not to start: records
+//! are lost and counted until it can be opened, which is tried every second.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -30,6 +33,8 @@ const NOT_WRITTEN: &str = "not-written";
 const NOT_ARCHIVED: &str = "not-archived";
 /// How often to check whether to stop waiting.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How long exporters' records wait for a dataset of which nothing is written.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// How often to try to open a dataset whose disk takes nothing.
 const OPEN_EVERY: Duration = Duration::from_secs(1);
 
@@ -48,6 +53,10 @@ struct Dataset {
     /// Answers queries about records that are not on disk yet.
     live: Option<LiveServer>,
     name: String,
+    /// Since when there has been no room for records that wait.
+    full_since: Option<Instant>,
+    /// Whether it was told that they wait no longer.
+    is_told: bool,
 }
 
 /// A dataset whose disk takes nothing.
@@ -59,6 +68,8 @@ struct NotOpen {
 /// Whether records wait for a disk that takes none.
 pub(crate) enum Waiting {
     Never,
+    /// While it is written to: for so long at most of which nothing is written.
+    WhileWritten(Duration),
     /// Until this is set.
     Until(Arc<AtomicBool>),
 }
@@ -136,7 +147,7 @@ impl Dataset {
         if let Err(error) = &live {
             notify.warn(&format!("answers from {name} will lack records that are not on disk: {error}"));
         }
-        Ok(Self { writer, live: live.ok(), name })
+        Ok(Self { writer, live: live.ok(), name, full_since: None, is_told: false })
     }
 
     /// Passes on records and waits as configured; returns how many were taken.
@@ -152,6 +163,50 @@ impl Dataset {
         Ok(taken)
     }
 
+    /// Passes on records, and waits while there is no room because the writer is busy; returns how many were taken. A writer
+    /// that fails or stands still refuses what finds no room, until it writes again.
+    fn append_while_written(
+        &mut self,
+        records: &[FlowRecord],
+        patience: Duration,
+        notify: &Notify,
+    ) -> Result<usize, StoreError> {
+        let mut taken = 0;
+        while taken < records.len() {
+            let rest = &records[taken..];
+            let is_stuck = self.writer.is_in_trouble() || self.stands_still(patience, notify);
+            let count = if is_stuck {
+                self.writer.offer(rest)
+            } else {
+                self.writer.append_within(rest, LOOK_EVERY)?
+            };
+            taken += count;
+            if count > 0 {
+                (self.full_since, self.is_told) = (None, false);
+            } else if is_stuck {
+                break;
+            } else {
+                self.full_since.get_or_insert_with(Instant::now);
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Whether nothing was written for too long; tells that, once.
+    fn stands_still(&mut self, patience: Duration, notify: &Notify) -> bool {
+        if self.full_since.is_none_or(|since| since.elapsed() < patience) {
+            return false;
+        }
+        if !std::mem::replace(&mut self.is_told, true) {
+            notify.warn(&format!(
+                "{}: nothing was written for {} s: records that exporters send are lost until the disk answers",
+                self.name,
+                patience.as_secs()
+            ));
+        }
+        true
+    }
+
     /// Archives the hours that are complete, unless it is hurried; returns why not.
     fn archive(&self, stop: &AtomicBool) -> Option<String> {
         if stop.load(Ordering::Relaxed) {
@@ -162,7 +217,7 @@ impl Dataset {
 
     /// Ends; returns its name, what could not be written, and why that or `refused` records were lost.
     fn close(self, refused: Amount) -> Result<(String, Amount, Option<String>), StoreError> {
-        let Self { writer, live, name } = self;
+        let Self { writer, live, name, .. } = self;
         let last_error = writer.status().last_error;
         // Answers end when everything is on disk, so they lack nothing until then.
         let (unwritten, error) = match writer.close() {
@@ -178,9 +233,13 @@ impl Dataset {
 impl Outlet for Kept {
     fn take(&mut self, records: &[FlowRecord]) -> Result<(), ProbeError> {
         self.open_again();
-        let count = match (&self.dataset, &self.options.waiting) {
+        let KeptOptions { waiting, notify, .. } = &self.options;
+        let count = match (&mut self.dataset, waiting) {
             (Ok(dataset), Waiting::Until(stop)) => {
                 dataset.append(records, stop).map_err(ProbeError::Store)?
+            }
+            (Ok(dataset), Waiting::WhileWritten(patience)) => {
+                dataset.append_while_written(records, *patience, notify).map_err(ProbeError::Store)?
             }
             (Ok(dataset), Waiting::Never) => dataset.writer.offer(records),
             (Err(_), _) => 0,

@@ -6,6 +6,7 @@
 //!
 //! - Texts have a dictionary, that of addresses in their order: neighbors have the same beginning, so it compresses.
 //!   The dictionary alone is compressed, since codes hardly shrink.
+//! - A column with a single value is a dictionary of that, and one run.
 //! - Numbers have a dictionary or are differences to the number before, whichever is smaller; times and bytes are
 //!   always differences.
 
@@ -28,7 +29,7 @@ use parquet::schema::types::ColumnDescPtr;
 use thalweg_flow::fields::{Field, Kind};
 use thalweg_wire::MacAddr;
 
-use crate::block::{Addresses, Column, at, number};
+use crate::block::{Addresses, Column, Spare, Value, at, low, number};
 use crate::schema::{FileColumn, UNIT_NS};
 
 /// Rows of a page: small enough to decode in the first-level cache, large enough to make headers negligible.
@@ -101,37 +102,63 @@ impl Present {
     }
 }
 
-/// Encodes a column of a block, or one that no row has a value of.
+/// What a block says of a column.
+pub(super) enum Given<'a> {
+    Each(&'a Column),
+    /// All rows have this value.
+    All(Value),
+}
+
+/// Encodes a column of a block.
 pub(super) fn encode(
     column: &FileColumn,
     descriptor: ColumnDescPtr,
     rows: usize,
-    values: Option<&Column>,
+    given: &Given<'_>,
+    spare: &mut Spare,
 ) -> Result<Chunk, ParquetError> {
-    let Some(values) = values else {
-        let none = Present::None(rows);
-        let plain = match descriptor.physical_type() {
-            PhysicalType::BYTE_ARRAY => Texts::default().plain(none, Vec::new()),
-            physical => numbers((none, Vec::new()), physical, false),
-        };
-        return pages(descriptor, rows, plain);
+    let plain = match given {
+        Given::Each(values) => plain_of(column, &descriptor, values, spare),
+        Given::All(value) if *value == Value::absent(column.field) && column.field.is_nullable() => {
+            let none = Present::None(rows);
+            match descriptor.physical_type() {
+                PhysicalType::BYTE_ARRAY => Texts::default().plain(none, Vec::new()),
+                physical => numbers((none, Vec::new()), physical, false, spare),
+            }
+        }
+        // Of a single value, all rows have the only code.
+        Given::All(value) => plain_of(column, &descriptor, &Column::repeated(*value, 1), spare),
     };
+    let chunk = pages(descriptor, rows, &plain);
+    match plain.values {
+        Values::Coded { codes, .. } => spare.keep_numbers(codes),
+        Values::Differences(values) => spare.keep_signed(values),
+    }
+    chunk
+}
+
+fn plain_of(column: &FileColumn, descriptor: &ColumnDescPtr, values: &Column, spare: &mut Spare) -> Plain {
     let row = column.field.row();
     let physical = descriptor.physical_type();
     let is_nullable = descriptor.max_def_level() > 0;
     let absent = row.absent.filter(|_| is_nullable);
-    let plain = match values {
+    match values {
         Column::Wide(values) if row.kind == Kind::Mac => {
             let text = |number: u64| MacAddr::from_u64(number).to_string().into_bytes();
             words(values, absent, text)
         }
         Column::Wide(values) => {
-            let unit = if row.kind == Kind::Time { UNIT_NS } else { 1 };
-            let is_rest = column.is_rest;
-            let convert = |value: u64| (if is_rest { value % UNIT_NS } else { value / unit }) as i64;
-            let is_spread = !is_rest && row.kind == Kind::Time
+            let is_spread = !column.is_rest && row.kind == Kind::Time
                 || matches!(column.field, Field::Bytes | Field::ReverseBytes);
-            numbers(split(values, absent, convert), physical, is_spread)
+            let room = spare.signed(values.len());
+            let split = match column.is_rest {
+                true => split(values, absent, |value| (value % UNIT_NS) as i64, room),
+                false if row.kind == Kind::Time => {
+                    split(values, absent, |value| (value / UNIT_NS) as i64, room)
+                }
+                false => split(values, absent, |value| value as i64, room),
+            };
+            numbers(split, physical, is_spread, spare)
         }
         Column::Number(values) => {
             let absent = absent.map(|absent| absent as u32);
@@ -139,32 +166,41 @@ pub(super) fn encode(
                 Kind::Word(vocabulary) => {
                     words(values, absent, |code| vocabulary.text(code).into_owned().into_bytes())
                 }
-                _ => numbers(split(values, absent, i64::from), physical, false),
+                _ => {
+                    let split = split(values, absent, i64::from, spare.signed(values.len()));
+                    numbers(split, physical, false, spare)
+                }
             }
         }
-        Column::Address(values) => addresses(values, is_nullable),
-    };
-    pages(descriptor, rows, plain)
+        Column::Address(values) => addresses(values, is_nullable, spare),
+    }
 }
 
-/// Which rows have a value, and the values.
+/// Which rows have a value, and the values, in this memory.
 fn split<T: Copy + PartialEq, V>(
     values: &[T],
     absent: Option<T>,
     convert: impl Fn(T) -> V,
+    mut known: Vec<V>,
 ) -> (Present, Vec<V>) {
     let present = Present::of(values, absent);
-    let known = match present {
-        Present::None(_) => Vec::new(),
-        Present::Must | Present::All => values.iter().map(|value| convert(*value)).collect(),
+    match present {
+        Present::None(_) => {}
+        Present::Must | Present::All => known.extend(values.iter().map(|value| convert(*value))),
         Present::Some(_) => {
-            values.iter().filter(|value| Some(**value) != absent).map(|value| convert(*value)).collect()
+            let some = values.iter().filter(|value| Some(**value) != absent);
+            known.extend(some.map(|value| convert(*value)));
         }
-    };
+    }
     (present, known)
 }
 
-fn numbers((present, values): (Present, Vec<i64>), physical: PhysicalType, is_spread: bool) -> Plain {
+fn numbers(
+    (present, values): (Present, Vec<i64>),
+    physical: PhysicalType,
+    is_spread: bool,
+    spare: &mut Spare,
+) -> Plain {
     let nulls = present.nulls();
     let bounds = values.first().map(|first| {
         values.iter().fold((*first, *first), |(min, max), value| (min.min(*value), max.max(*value)))
@@ -177,50 +213,77 @@ fn numbers((present, values): (Present, Vec<i64>), physical: PhysicalType, is_sp
         let (min, max) = bounds.map(|(min, max)| (narrow(min), narrow(max))).unzip();
         Statistics::int32(min, max, None, nulls, false)
     };
-    let coded = bounds.and_then(|bounds| coded_numbers(&values, bounds, is_wide, is_spread));
-    Plain { present, values: coded.unwrap_or(Values::Differences(values)), statistics }
+    let coded = bounds.and_then(|bounds| coded_numbers(&values, bounds, is_wide, is_spread, spare));
+    let values = match coded {
+        Some(coded) => {
+            spare.keep_signed(values);
+            coded
+        }
+        None => Values::Differences(values),
+    };
+    Plain { present, values, statistics }
 }
 
 /// Codes of numbers, if that is smaller than their differences.
-fn coded_numbers(values: &[i64], (min, max): (i64, i64), is_wide: bool, is_spread: bool) -> Option<Values> {
-    let range = max.wrapping_sub(min) as u64;
+fn coded_numbers(
+    values: &[i64],
+    bounds: (i64, i64),
+    is_wide: bool,
+    is_spread: bool,
+    spare: &mut Spare,
+) -> Option<Values> {
+    let range = bounds.1.wrapping_sub(bounds.0) as u64;
     if range > 0 && is_spread {
         return None;
     }
     let mut distinct: Vec<i64> = Vec::new();
-    let mut codes = Vec::with_capacity(values.len());
-    // Of so many, a dictionary does not pay.
-    let distinct_max = values.len() / 4 + 1;
-    let mut direct = vec![u32::MAX; if range < DIRECT_MAX { index(range) + 1 } else { 0 }];
-    let mut hashed: HashMap<i64, u32, RandomState> = HashMap::default();
+    let mut codes = spare.numbers(values.len());
     if range == 0 {
-        distinct.push(min);
+        distinct.push(bounds.0);
         codes.resize(values.len(), 0);
-    } else {
-        for value in values {
-            let next = number(distinct.len());
-            let code = match direct.get_mut(index(value.wrapping_sub(min) as u64)) {
-                Some(code) => code,
-                None => hashed.entry(*value).or_insert(u32::MAX),
-            };
-            if *code == u32::MAX {
-                if distinct.len() >= distinct_max {
-                    return None;
-                }
-                *code = next;
-                distinct.push(*value);
-            }
-            codes.push(*code);
-        }
+    } else if !give_codes(values, (bounds.0, range), &mut distinct, &mut codes, spare) {
+        spare.keep_numbers(codes);
+        return None;
     }
     let bits_of_difference = (bits(range) + 1).min(BITS);
     let bytes_of_value = if is_wide { 8 } else { 4 };
     let coded = distinct.len() * bytes_of_value + values.len() * width_of(distinct.len()) / 8;
     if range > 0 && coded > values.len() * bits_of_difference / 8 {
+        spare.keep_numbers(codes);
         return None;
     }
     let dictionary = distinct.iter().flat_map(|value| value.to_le_bytes().into_iter().take(bytes_of_value));
     Some(Values::Coded { codes, dictionary: dictionary.collect(), count: distinct.len() })
+}
+
+/// Numbers distinct values in order of appearance; gives up if they are too many for a dictionary to pay.
+fn give_codes(
+    values: &[i64],
+    (min, range): (i64, u64),
+    distinct: &mut Vec<i64>,
+    codes: &mut Vec<u32>,
+    spare: &mut Spare,
+) -> bool {
+    let distinct_max = values.len() / 4 + 1;
+    let mut direct = spare.numbers(0);
+    direct.resize(if range < DIRECT_MAX { index(range) + 1 } else { 0 }, u32::MAX);
+    let mut hashed: HashMap<i64, u32, RandomState> = HashMap::default();
+    for value in values {
+        let code = match direct.get_mut(index(value.wrapping_sub(min) as u64)) {
+            Some(code) => code,
+            None => hashed.entry(*value).or_insert(u32::MAX),
+        };
+        if *code == u32::MAX {
+            if distinct.len() >= distinct_max {
+                break;
+            }
+            *code = number(distinct.len());
+            distinct.push(*value);
+        }
+        codes.push(*code);
+    }
+    spare.keep_numbers(direct);
+    codes.len() == values.len()
 }
 
 /// The texts of a dictionary.
@@ -258,7 +321,7 @@ impl Texts {
 /// Texts of numbers: each distinct one is formatted once.
 fn words<T: Copy + Eq + Hash>(values: &[T], absent: Option<T>, format: impl Fn(T) -> Vec<u8>) -> Plain {
     let mut known: HashMap<T, u32, RandomState> = HashMap::default();
-    let (present, values) = split(values, absent, |value| value);
+    let (present, values) = split(values, absent, |value| value, Vec::new());
     let mut texts = Texts::default();
     let mut codes = Vec::with_capacity(values.len());
     let mut last = None;
@@ -278,8 +341,8 @@ fn words<T: Copy + Eq + Hash>(values: &[T], absent: Option<T>, format: impl Fn(T
 }
 
 /// Texts of addresses, in their order.
-fn addresses(addresses: &Addresses, is_nullable: bool) -> Plain {
-    let (mut v4, mut v6): (Vec<u64>, Vec<(u128, u32)>) = (Vec::new(), Vec::new());
+fn addresses(addresses: &Addresses, is_nullable: bool, spare: &mut Spare) -> Plain {
+    let (mut v4, mut v6): (Vec<u64>, Vec<(u128, u32)>) = (spare.wide(addresses.distinct.len()), Vec::new());
     for (code, address) in (0u32..).zip(addresses.distinct.iter()) {
         match address {
             Some(IpAddr::V4(address)) => v4.push(u64::from(u32::from(address)) << 32 | u64::from(code)),
@@ -290,25 +353,29 @@ fn addresses(addresses: &Addresses, is_nullable: bool) -> Plain {
     v4.sort_unstable();
     v6.sort_unstable();
     const NONE: u32 = u32::MAX;
-    let mut places = vec![NONE; addresses.distinct.len()];
+    let mut places = spare.numbers(0);
+    places.resize(addresses.distinct.len(), NONE);
     let mut texts = Texts::default();
-    for both in v4 {
-        places[at(both as u32)] = number(texts.count);
-        let (text, length) = ipv4_text(((both >> 32) as u32).to_be_bytes());
+    for both in &v4 {
+        places[at(low(*both))] = number(texts.count);
+        let (text, length) = ipv4_text(low(both >> 32).to_be_bytes());
         texts.push(&text[..length]);
     }
+    spare.keep_wide(v4);
     for (address, code) in v6 {
         places[at(code)] = number(texts.count);
         texts.push(Ipv6Addr::from(address).to_string().as_bytes());
     }
-    let placed: Vec<u32> = addresses.codes.iter().map(|code| places[at(*code)]).collect();
+    let mut placed = spare.numbers(addresses.codes.len());
+    placed.extend(addresses.codes.iter().map(|code| places[at(*code)]));
+    spare.keep_numbers(places);
     let present = Present::of(&placed, is_nullable.then_some(NONE));
-    let codes = match present {
-        Present::Some(_) => placed.into_iter().filter(|code| *code != NONE).collect(),
-        Present::None(_) => Vec::new(),
-        Present::Must | Present::All => placed,
-    };
-    texts.plain(present, codes)
+    match present {
+        Present::Some(_) => placed.retain(|code| *code != NONE),
+        Present::None(_) => placed.clear(),
+        Present::Must | Present::All => {}
+    }
+    texts.plain(present, placed)
 }
 
 /// The text of an address, and its length.
@@ -333,7 +400,7 @@ fn ipv4_text(bytes: [u8; 4]) -> ([u8; 15], usize) {
     (text, length)
 }
 
-fn pages(descriptor: ColumnDescPtr, rows: usize, plain: Plain) -> Result<Chunk, ParquetError> {
+fn pages(descriptor: ColumnDescPtr, rows: usize, plain: &Plain) -> Result<Chunk, ParquetError> {
     let mut sink = TrackedWrite::new(Vec::new());
     let mut writer = SerializedPageWriter::new(&mut sink);
     let (mut codec, mut saved) = (Compression::UNCOMPRESSED, 0);
@@ -418,7 +485,7 @@ fn pages(descriptor: ColumnDescPtr, rows: usize, plain: Plain) -> Result<Chunk, 
         .set_num_values(rows as i64)
         .set_data_page_offset(data_page_offset)
         .set_dictionary_page_offset((encoding == Encoding::RLE_DICTIONARY).then_some(0))
-        .set_statistics(plain.statistics)
+        .set_statistics(plain.statistics.clone())
         .build()?;
     let closed = ColumnCloseResult {
         bytes_written: bytes.len() as u64,
@@ -470,16 +537,24 @@ fn hybrid(values: &[u32], width: usize, out: &mut Vec<u8>) {
     let worthwhile = 16.max(96 / width);
     let mut packed = 0;
     let mut at = 0;
-    while at < values.len() {
-        let length = values[at..].iter().take_while(|value| **value == values[at]).count();
-        // Groups before a run must be whole.
-        let fill = (at - packed).next_multiple_of(8) - (at - packed);
-        if length >= fill + worthwhile {
-            pack_groups(&values[packed..at + fill], width, out);
-            run(values[at], length - fill, width, out);
-            packed = at + length;
+    // A worthwhile run has a group of eight in any case.
+    while let Some(group) = values.get(at..at + 8) {
+        let value = group[0];
+        if group.iter().any(|other| *other != value) {
+            at += 8;
+            continue;
         }
-        at += length;
+        let is_same = |other: &&u32| **other == value;
+        let start = at - values[packed..at].iter().rev().take_while(is_same).count();
+        let length = at - start + values[at..].iter().take_while(is_same).count();
+        // Groups before a run must be whole.
+        let fill = (start - packed).next_multiple_of(8) - (start - packed);
+        if length >= fill + worthwhile {
+            pack_groups(&values[packed..start + fill], width, out);
+            run(value, length - fill, width, out);
+            packed = start + length;
+        }
+        at = (start + length).next_multiple_of(8);
     }
     pack_groups(&values[packed..], width, out);
 }
@@ -592,20 +667,27 @@ mod tests {
         }
     }
 
-    /// A column that is not made is written as one that has no value in any row.
+    /// A column that is not made is written as one that has the same value in all rows, absent or not.
     #[test]
-    fn a_column_that_is_lacking_is_written_as_an_absent_one() {
+    fn a_column_that_is_left_out_is_written_as_one_with_each_value() {
         let schema = SchemaDescriptor::new(SCHEMA.clone().unwrap());
         for rows in [1, 1000, PAGE_ROWS + 1] {
             for (column, descriptor) in COLUMNS.iter().zip(schema.columns()) {
-                if !column.field.is_nullable() {
-                    continue;
+                let some = match Value::absent(column.field) {
+                    Value::Address(_) => Value::Address(Some(Ipv6Addr::LOCALHOST.into())),
+                    Value::Number(_) => Value::Number(1),
+                    Value::Wide(_) => Value::Wide(1_700_000_000_000_000_001),
+                };
+                for value in [Some(some), column.field.is_nullable().then(|| Value::absent(column.field))] {
+                    let Some(value) = value else { continue };
+                    let each = Column::repeated(value, rows);
+                    let encoded = |given| {
+                        encode(column, descriptor.clone(), rows, &given, &mut Spare::default()).unwrap()
+                    };
+                    let (made, left_out) = (encoded(Given::Each(&each)), encoded(Given::All(value)));
+                    assert_eq!(left_out.bytes, made.bytes, "{}", column.name);
+                    assert_eq!(left_out.closed.metadata, made.closed.metadata, "{}", column.name);
                 }
-                let absent = Column::absent(column.field, rows);
-                let made = encode(column, descriptor.clone(), rows, Some(&absent)).unwrap();
-                let lacking = encode(column, descriptor.clone(), rows, None).unwrap();
-                assert_eq!(lacking.bytes, made.bytes, "{}", column.name);
-                assert_eq!(lacking.closed.metadata, made.closed.metadata, "{}", column.name);
             }
         }
     }

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::writer::SerializedFileWriter;
+use thalweg_flow::FlowRecord;
 
-use super::encode::{Chunk, encode};
+use super::encode::{Chunk, Given, encode};
 use super::read::dictionary_length;
 use super::{FOOTER_KEY, FORMAT_KEY, REPLACES_KEY, ROLLUP_KEY, RollupFacts, SUMS_KEY, VERSION, checksum};
-use crate::block::{Block, Column};
+use crate::block::{Block, Spare};
 use crate::error::StoreError;
 use crate::schema::{COLUMNS, FileColumn, ROLLUP_SCHEMA, SCHEMA, writer_properties};
 
@@ -61,26 +62,41 @@ impl FileWriter {
         Ok(Self { path: path.to_path_buf(), writer, replaces, rollup, sums: Vec::new() })
     }
 
-    pub(crate) fn append(&mut self, block: &Block) -> Result<(), StoreError> {
-        let values = |column: &FileColumn| match block.lacks(column.field) {
-            true => Ok(None),
-            false => block.column(column.field).map(Some),
+    /// Adds a row group, in the order of the flows' ends. What is made on the way is in memory from `spare`, and goes back
+    /// there.
+    pub(crate) fn append<'a>(
+        &mut self,
+        records: impl ExactSizeIterator<Item = &'a FlowRecord>,
+        spare: &mut Spare,
+    ) -> Result<(), StoreError> {
+        let mut block = Block::of(records, spare);
+        block.sort_by_end(spare)?;
+        self.append_block(&block, spare)?;
+        spare.keep(block);
+        Ok(())
+    }
+
+    fn append_block(&mut self, block: &Block, spare: &mut Spare) -> Result<(), StoreError> {
+        let given = |column: &FileColumn| match block.repeated(column.field) {
+            Some(value) => Ok(Given::All(value)),
+            None => block.column(column.field).map(Given::Each),
         };
-        let columns: Vec<(&FileColumn, Option<&Column>)> =
-            COLUMNS.iter().map(|column| Ok((column, values(column)?))).collect::<Result<_, StoreError>>()?;
-        self.append_columns(block.rows, &columns).map_err(|error| failed(&self.path, error))
+        let columns: Vec<(&FileColumn, Given<'_>)> =
+            COLUMNS.iter().map(|column| Ok((column, given(column)?))).collect::<Result<_, StoreError>>()?;
+        self.append_columns(block.rows, &columns, spare).map_err(|error| failed(&self.path, error))
     }
 
     fn append_columns(
         &mut self,
         rows: usize,
-        columns: &[(&FileColumn, Option<&Column>)],
+        columns: &[(&FileColumn, Given<'_>)],
+        spare: &mut Spare,
     ) -> Result<(), ParquetError> {
         let descriptors = self.writer.schema_descr().columns().to_vec();
         let mut sums = Vec::with_capacity(2 * columns.len());
         let mut group = self.writer.next_row_group()?;
-        for ((column, values), descriptor) in columns.iter().zip(descriptors) {
-            let Chunk { bytes, closed } = encode(column, descriptor, rows, *values)?;
+        for ((column, given), descriptor) in columns.iter().zip(descriptors) {
+            let Chunk { bytes, closed } = encode(column, descriptor, rows, given, spare)?;
             let (dictionary, rest) = bytes.split_at(dictionary_length(&closed.metadata).min(bytes.len()));
             sums.extend([checksum::sum(dictionary), checksum::sum(rest)]);
             group.append_column(&bytes, closed)?;

@@ -10,7 +10,7 @@ use thalweg_text::calendar::HOUR_NS;
 use super::manifest::{DataFile, Entry, Status};
 use super::metadata::Snapshot;
 use super::*;
-use crate::block::Block;
+use crate::block::Spare;
 use crate::file::FileWriter;
 use crate::testing::{self, Chance, START_NS};
 use crate::upkeep::{Changes, Compaction, Retention};
@@ -386,7 +386,7 @@ fn bounds_are_those_of_the_records() {
     let path = root.join("flows-a-b-000000000001.parquet");
     let some: Vec<FlowRecord> = (0..3).flat_map(|hour| records(&mut chance, hour, 100)).collect();
     let mut writer = FileWriter::create(&path, &[]).unwrap();
-    some.chunks(100).for_each(|some| writer.append(&Block::of(some.iter())).unwrap());
+    some.chunks(100).for_each(|some| writer.append(some.iter(), &mut Spare::default()).unwrap());
     writer.finish().unwrap();
     let mut table = Metadata::new("/flows/.iceberg");
     let ids = table.columns();

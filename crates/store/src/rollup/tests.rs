@@ -8,6 +8,7 @@ use thalweg_flow::Event;
 use thalweg_text::calendar::HOUR_NS;
 
 use super::*;
+use crate::block::Spare;
 use crate::dataset::{Rolled, Temporary, View, Window};
 use crate::file::FileWriter;
 use crate::filter::Filter;
@@ -440,7 +441,7 @@ fn summed(records: &[FlowRecord], rows_max: usize) -> Summed {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("flows.parquet");
     let mut writer = FileWriter::create(&path, &[]).unwrap();
-    writer.append(&Block::of(records.iter())).unwrap();
+    writer.append(records.iter(), &mut Spare::default()).unwrap();
     writer.finish().unwrap();
     let facts = RollupFacts { step_s: 3600, ..RollupFacts::default() };
     let mut summed = Summed { rows: Rows::default(), facts };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use thalweg_text::calendar::{HOUR_NS, SECOND_NS};
 
 use super::{Ages, Changes, Clock, Retention, Upkeep};
-use crate::block::Block;
+use crate::block::Spare;
 use crate::dataset::{self, Partition, Temporary, name_of};
 use crate::error::StoreError;
 use crate::file::{FileWriter, FlowFile, ROW_GROUP_ROWS};
@@ -115,8 +115,9 @@ impl Changes {
         let mut file = Temporary::of(partition.join(dataset::rollup_name(facts.span_ns, self.id())));
         let names: Vec<String> = earlier.iter().map(|file| name_of(&file.path).to_owned()).collect();
         let mut writer = FileWriter::create_rollup(file.path(), &names, &facts)?;
+        let mut spare = Spare::default();
         for group in rows.chunks(ROW_GROUP_ROWS) {
-            writer.append(&Block::of(group.iter()))?;
+            writer.append(group.iter(), &mut spare)?;
         }
         writer.finish()?;
         let names = self.publish.lock();

@@ -12,7 +12,7 @@ use thalweg_flow::FlowRecord;
 
 use super::lock::Lock;
 use super::{Shared, State, owner};
-use crate::block::Block;
+use crate::block::Spare;
 use crate::dataset::{self, Temporary};
 use crate::error::StoreError;
 use crate::file::{FileWriter, ROW_GROUP_ROWS};
@@ -33,6 +33,7 @@ impl Shared {
     pub(super) fn write(&self) {
         let (first, longest) = self.options.retry.clone().into_inner();
         let mut retry = first;
+        let mut spare = Spare::default();
         self.look_for_room();
         loop {
             let state = self.wait_for_work();
@@ -41,7 +42,7 @@ impl Shared {
             }
             let batches = next_batches(&state);
             drop(state);
-            match self.publish(batches) {
+            match self.publish(batches, &mut spare) {
                 Ok(()) => retry = first,
                 Err(error) => {
                     let is_closing = self.note_failure(&error);
@@ -161,10 +162,10 @@ impl Shared {
     }
 
     /// Writes the first pending batches to disk. Their memory takes records that come later.
-    fn publish(&self, batches: Vec<Batch>) -> Result<(), StoreError> {
+    fn publish(&self, batches: Vec<Batch>, spare: &mut Spare) -> Result<(), StoreError> {
         self.keep_lock()?;
         space::check(&self.changes.root, self.options.retention.free_min)?;
-        let mut files = self.write_files(&batches)?;
+        let mut files = self.write_files(&batches, spare)?;
         let mut table = self.changes.table.lock();
         let bytes =
             files.iter().map(|file| fs::metadata(file.path()).map_or(0, |metadata| metadata.len())).sum();
@@ -230,23 +231,28 @@ impl Shared {
     }
 
     /// Writes temporary files, one per hour. Dropping them removes them unless they are published.
-    fn write_files(&self, batches: &[Batch]) -> Result<Vec<Temporary>, StoreError> {
-        let mut hours: BTreeMap<u64, Vec<(u64, &FlowRecord)>> = BTreeMap::new();
-        for record in batches.iter().flat_map(|batch| batch.iter()) {
-            let last_ns = record.counters.last_ns;
-            hours.entry(last_ns / HOUR_NS).or_default().push((last_ns, record));
+    fn write_files(&self, batches: &[Batch], spare: &mut Spare) -> Result<Vec<Temporary>, StoreError> {
+        let hour_of = |record: &FlowRecord| record.counters.last_ns / HOUR_NS;
+        let mut hours: BTreeMap<u64, (Vec<&FlowRecord>, u64, u64)> = BTreeMap::new();
+        for batch in batches {
+            for same in batch.chunk_by(|one, next| hour_of(one) == hour_of(next)) {
+                let (records, first_ns, last_ns) =
+                    hours.entry(hour_of(&same[0])).or_insert_with(|| (Vec::new(), u64::MAX, 0));
+                for end_ns in same.iter().map(|record| record.counters.last_ns) {
+                    (*first_ns, *last_ns) = (end_ns.min(*first_ns), end_ns.max(*last_ns));
+                }
+                records.extend(same);
+            }
         }
         let mut files = Vec::with_capacity(hours.len());
-        for (hour, mut records) in hours {
-            records.sort_by_key(|(last_ns, _)| *last_ns);
-            let span = records.first().map_or(0, |first| first.0)..=records.last().map_or(0, |last| last.0);
+        for (hour, (records, first_ns, last_ns)) in hours {
             let partition = dataset::partition_path(&self.changes.root, hour);
             self.make_partition(&partition)?;
             self.ages.note(hour, Instant::now());
-            let name = partition.join(dataset::file_name(*span.start(), *span.end(), self.changes.id()));
+            let name = partition.join(dataset::file_name(first_ns, last_ns, self.changes.id()));
             let file = Temporary::of(name);
             let mut writer = FileWriter::create(file.path(), &[])?;
-            writer.append(&Block::of(records.iter().map(|(_, record)| *record)))?;
+            writer.append(records.iter().copied(), spare)?;
             writer.finish()?;
             files.push(file);
         }

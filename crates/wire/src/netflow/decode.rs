@@ -57,7 +57,7 @@ pub use fault::{Fault, FaultKind};
 pub use header::{Header, Version, first_message_bytes, stream_message_bytes};
 pub use record::{Field, Fields, Record};
 pub use sequence::Order;
-pub use template::{FieldName, FieldSpecifier, Template, TemplateKind, VARIABLE};
+pub use template::{FieldName, FieldSpecifier, Memo, Template, TemplateKind, VARIABLE};
 
 /// The sender and transport of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,5 +1,9 @@
 //! Templates: the fields of a record, with their order and lengths.
 
+use std::any::Any;
+use std::ops::Range;
+use std::sync::OnceLock;
+
 use super::bytes::{u16_at, u32_at};
 use super::fault::{Fault, FaultKind};
 use super::header::{V5_RECORD_BYTES, Version};
@@ -76,9 +80,54 @@ pub struct Template {
     pub(super) bytes_min: usize,
     /// Every record has the length `bytes_min`.
     pub(super) is_fixed: bool,
+    /// For who reads its records.
+    pub memo: Memo,
+}
+
+/// What a reader of records found out about a template once. It is no part of what the template says.
+#[derive(Default)]
+pub struct Memo(OnceLock<Box<dyn Any + Send + Sync>>);
+
+impl Memo {
+    /// What was found out, now or before; `None` if another reader found out something else.
+    #[inline]
+    pub fn get_or_make<T: Any + Send + Sync>(&self, make: impl FnOnce() -> T) -> Option<&T> {
+        self.0.get_or_init(|| Box::new(make())).downcast_ref()
+    }
+}
+
+impl Clone for Memo {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl PartialEq for Memo {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Memo {}
+
+impl std::fmt::Debug for Memo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Memo")
+    }
 }
 
 impl Template {
+    /// Where the fields are in each record; `None` if lengths vary.
+    pub fn places(&self) -> Option<impl Iterator<Item = Range<usize>>> {
+        self.is_fixed.then(|| {
+            self.fields.iter().scan(0, |end, field| {
+                let start = *end;
+                *end += usize::from(field.bytes);
+                Some(start..*end)
+            })
+        })
+    }
+
     fn new(
         id: u16,
         kind: TemplateKind,
@@ -95,7 +144,15 @@ impl Template {
         if bytes_min == 0 || empty_fields > EMPTY_FIELDS_MAX {
             return Err(Fault::new(offset, FaultKind::TemplateEmpty(id)));
         }
-        Ok(Self { id, kind, scopes, fields: fields.into_boxed_slice(), bytes_min, is_fixed })
+        Ok(Self {
+            id,
+            kind,
+            scopes,
+            fields: fields.into_boxed_slice(),
+            bytes_min,
+            is_fixed,
+            memo: Memo::default(),
+        })
     }
 
     /// The fixed layout of NetFlow 5 records, as a template.
@@ -130,12 +187,13 @@ impl Template {
             fields: fields.iter().map(|(id, bytes)| FieldSpecifier::element(*id, *bytes)).collect(),
             bytes_min: V5_RECORD_BYTES,
             is_fixed: true,
+            memo: Memo::default(),
         }
     }
 
-    /// Approximate memory.
+    /// Approximate memory, with as much again for the memo.
     pub(super) fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + self.fields.len() * size_of::<FieldSpecifier>()
+        2 * (size_of::<Self>() + self.fields.len() * size_of::<FieldSpecifier>())
     }
 }
 
