@@ -150,7 +150,9 @@ struct Touched<A> {
     now: Option<HopNumber>,
 }
 
-/// Changes of a batch that are installed together, while others wait for the tables.
+/// Changes of a batch that are installed together, while others wait for the tables: 11 ms at most for these, 26 to 33 ms
+/// for 32,768, which take 630 to 810 ns of processor time a prefix instead of 760 to 950 (`cargo bench -p thalweg-node
+/// --bench fib --profile quick`, 500,000 prefixes, the second of two rounds, two idle cores of an AMD EPYC guest).
 pub const PIECE_CHANGES: usize = 1 << 12;
 
 /// Changes of best routes by address, because a table writes neighboring prefixes together; those of one prefix are in
