@@ -244,14 +244,14 @@ static KNOWN_PORTS: [u64; 1024] = {
     while row < APPLICATIONS.len() {
         let port = APPLICATIONS[row].port;
         if port != 0 {
-            known[port as usize / 64] |= 1 << (port % 64);
+            known[wide(port) / 64] |= 1 << (port % 64);
         }
         row += 1;
     }
     row = 0;
     while row < FURTHER_PORTS.len() {
         let port = FURTHER_PORTS[row].1;
-        known[port as usize / 64] |= 1 << (port % 64);
+        known[wide(port) / 64] |= 1 << (port % 64);
         row += 1;
     }
     known
@@ -306,7 +306,11 @@ static BY_PORT: [u8; PORT_SLOTS] = {
 };
 
 const fn port_slot(port: u16) -> usize {
-    ((port as usize).wrapping_mul(0x9e37) >> 5) % PORT_SLOTS
+    (wide(port).wrapping_mul(0x9e37) >> 5) % PORT_SLOTS
+}
+
+const fn wide(port: u16) -> usize {
+    port as usize
 }
 
 /// A name of one to eight bytes as a little-endian word, padded with zero bytes; 0 for any other length.
