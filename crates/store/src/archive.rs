@@ -104,30 +104,32 @@ impl Changes {
                 if self.is_ending() {
                     return failed.map_or(Ok(()), Err);
                 }
-                let key = key_of(&path);
                 // It may be there even if nobody hears of it.
                 days.insert(partition.hour / HOURS_A_DAY);
-                match store.put_new(&key, Content::File(&path), &|| !self.is_ending()) {
-                    Ok(()) => {
+                match self.send(store, &path) {
+                    Ok(true) => {
                         done.files_archived += 1;
                         done.records_archived += records;
                         done.bytes_archived += fs::metadata(&path).map_or(0, |metadata| metadata.len());
                         self.note_archived(&partition, &path)?;
                     }
-                    // It had to make room.
-                    Err(_) if !path.exists() => {}
-                    Err(source) => {
-                        let path = PathBuf::from(store.name()).join(&key);
-                        let error = StoreError::Io { doing: "archive", path, source };
-                        if !error.is_taken() {
-                            return Err(error);
-                        }
-                        failed = Some(error);
-                    }
+                    Ok(false) => {}
+                    Err(error) if error.is_taken() => failed = Some(error),
+                    Err(error) => return Err(error),
                 }
             }
         }
         failed.map_or(Ok(()), Err)
+    }
+
+    /// Makes a file an object; `false` if it is gone: it had to make room, or another took its place.
+    fn send(&self, store: &dyn ObjectStore, path: &Path) -> Result<bool, StoreError> {
+        let key = key_of(path);
+        match store.put_new(&key, Content::File(path), &|| !self.is_ending()) {
+            Ok(()) => Ok(true),
+            Err(_) if !path.exists() => Ok(false),
+            Err(error) => Err(StoreError::io("archive", &Path::new(store.name()).join(key))(error)),
+        }
     }
 
     /// The files of an hour that are to be sent, which no longer change, and their records; joins small ones before.
@@ -294,7 +296,7 @@ pub(crate) struct Archived<'a> {
 impl Archived<'_> {
     /// Its name, and where it answers.
     pub(crate) fn place(&self) -> (String, String) {
-        place_of(self.store)
+        self.store.place()
     }
 
     /// Whether a writer's folder is of the same dataset.
@@ -338,11 +340,6 @@ impl Archived<'_> {
         view.join(new);
         Ok(())
     }
-}
-
-/// Says which store it is: there may be several of a name.
-pub(crate) fn place_of(store: &Arc<dyn ObjectStore>) -> (String, String) {
-    (store.name().to_owned(), store.server().to_owned())
 }
 
 fn listed(

@@ -256,9 +256,8 @@ impl Dataset {
     /// archive that it was sent to.
     pub fn add(&mut self, other: Self) {
         self.roots.extend(other.roots);
-        let place = |store: &Arc<dyn ObjectStore>| (store.name().to_owned(), store.server().to_owned());
         for store in other.archives {
-            if self.archives.iter().all(|known| place(known) != place(&store)) {
+            if self.archives.iter().all(|known| known.place() != store.place()) {
                 self.archives.push(store);
             }
         }
@@ -326,7 +325,7 @@ pub(crate) fn writer_of(part: &Path) -> &str {
 
 /// The dataset that a writer's folder belongs to.
 pub(crate) fn home(part: &Path) -> &Path {
-    part.parent().filter(|_| name_of(part).starts_with(PART)).unwrap_or(part)
+    part.parent().filter(|_| !writer_of(part).is_empty()).unwrap_or(part)
 }
 
 /// The current files of one writer that may have records in this window.

@@ -14,6 +14,11 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// Where it answers: there may be several of a name.
     fn server(&self) -> &str;
 
+    /// Both of them.
+    fn place(&self) -> (String, String) {
+        (self.name().to_owned(), self.server().to_owned())
+    }
+
     /// Objects whose names begin so, and, unless `is_deep`, only those without a further slash, and what is before it.
     fn list(&self, under: &str, is_deep: bool, goes_on: &dyn Fn() -> bool) -> io::Result<Objects>;
 

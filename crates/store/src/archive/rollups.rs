@@ -11,7 +11,7 @@ use super::key_of;
 use crate::dataset::{self, Partition};
 use crate::error::StoreError;
 use crate::file::FlowFile;
-use crate::object::{Content, ObjectStore};
+use crate::object::ObjectStore;
 use crate::rollup::Level;
 use crate::upkeep::{Changes, Upkeep};
 
@@ -36,8 +36,6 @@ impl Changes {
                             done.bytes_archived += fs::metadata(&path).map_or(0, |metadata| metadata.len());
                             self.note_archived(&partition, &path)?;
                         }
-                        // Another took its place, or it had to make room.
-                        Err(_) if !path.exists() => {}
                         Err(error) if error.is_taken() => failed = Some(error),
                         Err(error) => return Err(error),
                     }
@@ -55,19 +53,19 @@ impl Changes {
         Ok(files)
     }
 
-    /// Returns whether it is there now: a damaged one, of which those tell who read it, is not.
+    /// Returns whether it is there now: one that is gone here is not, and no damaged one, of which those tell who read it.
     fn archive_rollup(&self, store: &dyn ObjectStore, path: &Path) -> Result<bool, StoreError> {
-        let goes_on = || !self.is_ending();
         let rollup = match FlowFile::open(path) {
-            Err(StoreError::Unreadable { .. }) => return Ok(false),
+            Err(error) if error.is_unreadable() => return Ok(false),
             opened => opened?,
         };
-        let key = key_of(path);
-        let failed = |doing, key: &str| StoreError::io(doing, &Path::new(store.name()).join(key));
-        store.put_new(&key, Content::File(path), &goes_on).map_err(failed("archive", &key))?;
+        if !self.send(store, path)? {
+            return Ok(false);
+        }
         for old in rollup.replaced() {
             let key = key_of(&old);
-            store.remove(&key, &goes_on).map_err(failed("remove", &key))?;
+            let removed = store.remove(&key, &|| !self.is_ending());
+            removed.map_err(StoreError::io("remove", &Path::new(store.name()).join(&key)))?;
         }
         Ok(true)
     }
