@@ -130,6 +130,12 @@ table! {
             "hours of the archive that ended longer ago, and were sent longer ago, are [removed](flow-store.md#an-archive-on-s3) \
              there: `\"365d\"`",
         );
+    static FEED: Key<String> = Key::text("feed", "an address", feed)
+        .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.feed.clone())))
+        .help(
+            "topic of Kafka that all records of the store go to, [each once](export.md#each-record-once); `keep` then removes only \
+             what was sent: `\"kafka://HOST:PORT/TOPIC\"`",
+        );
     static MMDB: Key<Vec<PathBuf>> = Key::by("mmdb", "a path or a list of at most 8", databases)
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.mmdb.clone())))
         .help(
@@ -310,6 +316,16 @@ fn archive(text: &str) -> Result<String, &'static str> {
 }
 
 /// The rest of it is checked on use.
+fn feed(text: &str) -> Result<String, &'static str> {
+    let rest = ["kafka://", "kafka+tls://"].iter().find_map(|scheme| text.strip_prefix(scheme));
+    let has_topic = rest.and_then(|rest| rest.split_once('/')).is_some_and(|(brokers, topic)| {
+        !brokers.is_empty() && !topic.split('?').next().unwrap_or_default().is_empty()
+    });
+    let is_address = has_topic && !text.chars().any(char::is_whitespace);
+    if is_address { Ok(text.to_owned()) } else { Err("\"kafka://HOST:PORT/TOPIC\"") }
+}
+
+/// The rest of it is checked on use.
 fn webhook(text: &str) -> Result<String, &'static str> {
     let is_address =
         ["http://", "https://"].iter().any(|scheme| text.len() > scheme.len() && text.starts_with(scheme));
@@ -398,6 +414,10 @@ fn read_keep(reader: &mut Reader, section: &mut Section<'_>, flows: &mut FlowsCo
     if let Some(item) = archive {
         flows.archive = ARCHIVE.value(reader, &item);
         first.get_or_insert((ARCHIVE.name(), item.span));
+    }
+    if let Some(item) = section.take(&FEED) {
+        flows.feed = FEED.value(reader, &item);
+        first.get_or_insert((FEED.name(), item.span));
     }
     let archive_keep = section.take(&ARCHIVE_KEEP);
     if let Some(item) = &archive_keep {

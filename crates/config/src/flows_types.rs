@@ -32,6 +32,8 @@ pub struct FlowsConfig {
     pub iceberg: bool,
     /// Where complete hours of the dataset go: a bucket of S3.
     pub archive: Option<String>,
+    /// The topic that all records of the store go to.
+    pub feed: Option<String>,
     /// MMDB databases: country and AS by address.
     pub mmdb: Vec<PathBuf>,
     /// A list of names of networks.
@@ -74,6 +76,7 @@ impl Default for FlowsConfig {
             keep: KeepConfig::default(),
             iceberg: false,
             archive: None,
+            feed: None,
             mmdb: Vec::new(),
             networks: None,
             alarm_webhook: None,

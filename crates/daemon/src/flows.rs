@@ -21,9 +21,9 @@ use thalweg_node::plan::RecordOutlet;
 use thalweg_node::speaker::{BestPathTo, Speaker};
 use thalweg_ports::live::link::Links;
 use thalweg_probe::{
-    AlarmOptions, AskInterfaces, EnrichFiles, Enrichment, ExportTargets, Interfaces, OutletStatus, PortCount,
-    PortInterface, ReadCounters, RouterDelivery, RouterDeliveryOptions, RouterWay, SampledWay, SflowOptions,
-    Spool, TlsOptions, kernel_counters,
+    AlarmOptions, AskInterfaces, EnrichFiles, Enrichment, ExportTargets, Interfaces, KeepOptions,
+    OutletStatus, PortCount, PortInterface, ReadCounters, RouterDelivery, RouterDeliveryOptions, RouterWay,
+    SampledWay, SflowOptions, Spool, TlsOptions, kernel_counters,
 };
 use thalweg_store::{Notify, Retention, RollupRetention, Severity};
 use thalweg_wire::sflow::{InterfaceCounters, Router};
@@ -133,6 +133,11 @@ impl FlowSide {
         let enrichment = (!files.is_empty()).then(|| Enrichment::start(&files, &notify)).transpose();
         let mut enrich =
             enrichment.map_err(|error| RunError::Flows(error.into()))?.map(|files| files.completion());
+        let tls = TlsOptions {
+            authorities: flows.tls.authorities.clone(),
+            server_name: None,
+            identity: flows.tls.identity.clone(),
+        };
         let options = RouterDeliveryOptions {
             export: ExportTargets {
                 addresses: flows.collectors.clone(),
@@ -142,11 +147,7 @@ impl FlowSide {
                     .spool
                     .clone()
                     .map(|SpoolConfig { folder, bytes }| Spool { folder, bytes_max: bytes }),
-                tls: TlsOptions {
-                    authorities: flows.tls.authorities.clone(),
-                    server_name: None,
-                    identity: flows.tls.identity.clone(),
-                },
+                tls: tls.clone(),
                 datagrams_per_s_max: None,
                 one_by_one: !flows.gso,
                 sflow: SflowOptions {
@@ -157,9 +158,13 @@ impl FlowSide {
             },
             exporter: flows.exporter.clone(),
             store: flows.store.clone(),
-            retention: retention(&flows.keep),
-            iceberg: flows.iceberg,
-            archive: flows.archive.clone(),
+            keep: KeepOptions {
+                retention: retention(&flows.keep),
+                iceberg: flows.iceberg,
+                archive: flows.archive.clone(),
+                feed: flows.feed.clone(),
+                feed_tls: tls.clone(),
+            },
             notify,
             meter: flows.meter.clone(),
             interfaces: interfaces_of(ports.clone()),

@@ -53,7 +53,9 @@ mod udp;
 pub use address::{Carrier, CollectorAddress};
 pub use clickhouse::{ClickHouseAddress, ClickHouseOptions};
 pub use error::CollectorError;
-pub use kafka::{Acks, Compression, KafkaAddress, KafkaOptions, Mechanism, MessageFormat};
+pub use kafka::{
+    Acks, Compression, KafkaAddress, KafkaOptions, KafkaTopic, KafkaTransactions, Mechanism, MessageFormat,
+};
 pub(crate) use link::shake_hands;
 pub use report::{CollectorReport, Connection, Loss};
 pub use sflow::{SflowAddress, SflowSocket};

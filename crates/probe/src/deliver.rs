@@ -14,7 +14,7 @@ mod collectors;
 mod events;
 mod kept;
 mod lines;
-mod messages;
+pub(crate) mod messages;
 
 use parking_lot::Mutex;
 use std::sync::Arc;

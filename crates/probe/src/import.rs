@@ -37,15 +37,14 @@ use thalweg_ports::exporters::{Exporters as Sockets, Received, StreamEnd};
 use thalweg_ports::live::LiveClock;
 use thalweg_ports::snmp::InterfaceNames;
 use thalweg_ports::{FileSource, ISSUES_KEPT, InputError, InputOptions, InputSpec, PortNames, decompressed};
-use thalweg_store::{Notify, Retention};
+use thalweg_store::{Notify, WriterOptions};
 use thalweg_wire::netflow::decode::first_message_bytes;
 
-use crate::archive::open_archive;
 use crate::deliver::{Completion, Kept, KeptOptions, Lines, Outlet, PATIENCE, Waiting, label};
 use crate::enrich::{EnrichFiles, Enrichment};
 use crate::notices::passing_on;
 use crate::summary::{InputIssues, OutletSummary};
-use crate::{ProbeError, ProbeProgress, usage};
+use crate::{KeepOptions, ProbeError, ProbeProgress, usage};
 use captures::{Captures, Found, message_bytes};
 pub use exporters::ExporterSummary;
 use exporters::Exporters;
@@ -123,11 +122,7 @@ pub struct ImportOptions {
     pub json: Option<PathBuf>,
     /// A file for comma-separated values; `-` is standard output.
     pub csv: Option<PathBuf>,
-    pub retention: Retention,
-    /// Keep an Iceberg table of the dataset.
-    pub iceberg: bool,
-    /// Where complete hours of the dataset go.
-    pub archive: Option<String>,
+    pub keep: KeepOptions,
     /// What records learn about their addresses.
     pub enrich: EnrichFiles,
 }
@@ -251,12 +246,9 @@ fn outlets(
         let slow = Waiting::WhileWritten(PATIENCE);
         let waiting = waits_until.map_or(slow, |stop| Waiting::Until(Arc::clone(stop)));
         let kept = KeptOptions {
-            retention: options.retention,
-            iceberg: options.iceberg,
-            archive: options.archive.as_deref().map(open_archive).transpose()?,
+            writing: WriterOptions { notify: notify, ..options.keep.writer(false)? },
             waiting,
             cache: None,
-            notify,
         };
         outlets.push(Box::new(Kept::open(folder, kept)?));
     }

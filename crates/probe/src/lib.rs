@@ -23,6 +23,7 @@ mod cached;
 mod deal;
 mod deliver;
 mod enrich;
+mod feed;
 mod import;
 mod inputs;
 mod interfaces;
@@ -47,14 +48,15 @@ pub use archive::open_archive;
 pub use cached::ShowMeters;
 pub use deliver::{AskInterfaces, AskMeters, Completion};
 pub use enrich::{EnrichError, EnrichFiles, Enrichment};
+pub use feed::open_feed;
 pub use import::{
     ExporterNames, ExporterSummary, ImportOptions, ImportSource, ImportSummary, NamesError, SnmpOptions,
     SourceTextError, import,
 };
 pub use interfaces::{Interfaces, PortInterface};
 pub use options::{
-    Deal, ExportTargets, FileInput, Input, LiveDriver, LiveInput, OptionsError, ProbeError, ProbeOptions,
-    ProbeProgress, SflowOptions, Shape, Spool,
+    Deal, ExportTargets, FileInput, Input, KeepOptions, LiveDriver, LiveInput, OptionsError, ProbeError,
+    ProbeOptions, ProbeProgress, SflowOptions, Shape, Spool,
 };
 pub use router_delivery::{RouterDelivery, RouterDeliveryOptions, RouterWay};
 pub use run::probe;

@@ -11,14 +11,16 @@ use thalweg_exec::{ExecError, ModelKind, THREADS_MAX, TOKENS_DEFAULT};
 use thalweg_flow::parse::ParseOptions;
 use thalweg_flow::{ExporterId, MeterError, MeterOptions, PacketSampling};
 use thalweg_ports::collector::{CollectorError, SflowAddress, TlsOptions};
-use thalweg_ports::live::LiveError;
+use thalweg_ports::live::{LiveError, wall_ns};
 use thalweg_ports::s3::S3Error;
 use thalweg_ports::webhook::WebhookError;
 use thalweg_ports::{InputError, InputSpec, Issue};
-use thalweg_store::{Retention, StoreError};
+use thalweg_store::{Retention, StoreError, WriterOptions};
 
 use crate::alarm_rules::{AlarmError, AlarmOptions};
+use crate::archive::open_archive;
 use crate::enrich::{EnrichError, EnrichFiles};
+use crate::feed::open_feed;
 
 /// The default for files.
 pub(crate) const CHUNK_PACKETS: usize = CHUNK_PACKETS_DEFAULT;
@@ -210,14 +212,38 @@ pub struct ProbeOptions {
     pub csv: Option<PathBuf>,
     /// The folder of a dataset to add records to.
     pub store: Option<PathBuf>,
-    pub retention: Retention,
-    /// Keep an Iceberg table of the dataset.
-    pub iceberg: bool,
-    /// Where complete hours of the dataset go, as [`crate::open_archive`] takes it.
-    pub archive: Option<String>,
+    pub keep: KeepOptions,
     /// What records learn about their addresses.
     pub enrich: EnrichFiles,
     pub alarms: AlarmOptions,
+}
+
+/// What becomes of a dataset.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeepOptions {
+    pub retention: Retention,
+    /// Keep an Iceberg table of the dataset.
+    pub iceberg: bool,
+    /// Where complete hours go, as [`crate::open_archive`] takes it.
+    pub archive: Option<String>,
+    /// Where all records go, as [`crate::open_feed`] takes it.
+    pub feed: Option<String>,
+    /// For brokers with TLS.
+    pub feed_tls: TlsOptions,
+}
+
+impl KeepOptions {
+    /// The options of a writer; messages of the feed have community IDs by choice.
+    pub fn writer(&self, with_community_id: bool) -> Result<WriterOptions, ProbeError> {
+        let feed = self.feed.as_deref().map(|to| open_feed(to, &self.feed_tls, with_community_id));
+        Ok(WriterOptions {
+            retention: self.retention,
+            iceberg: self.iceberg,
+            archive: self.archive.as_deref().map(open_archive).transpose()?,
+            feed: feed.transpose().map_err(ProbeError::Collector)?,
+            ..WriterOptions::new(wall_ns)
+        })
+    }
 }
 
 impl ProbeOptions {
@@ -235,9 +261,7 @@ impl ProbeOptions {
             json: None,
             csv: None,
             store: None,
-            retention: Retention::default(),
-            iceberg: false,
-            archive: None,
+            keep: KeepOptions::default(),
             enrich: EnrichFiles::default(),
             alarms: AlarmOptions::default(),
         }

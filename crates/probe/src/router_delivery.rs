@@ -15,11 +15,10 @@ use thalweg_flow::alarm::{AlarmAction, AlarmReport};
 use thalweg_flow::export::{Amount, NatEvent};
 use thalweg_flow::{FlowRecord, MeterOptions, Watch};
 use thalweg_ports::live::WallShift;
-use thalweg_store::{Notify, Retention};
+use thalweg_store::{Notify, WriterOptions};
 
 use crate::alarm_rules::AlarmOptions;
 use crate::alarms::Alarms;
-use crate::archive::open_archive;
 use crate::cached::{MeterCaches, ShowMeters};
 use crate::deliver::{
     AskInterfaces, AskMeters, Collectors, Completing, Completion, Delivered, Delivery, EventCounts, EventWay,
@@ -32,7 +31,7 @@ use crate::pipelines::died;
 use crate::record_queue::{BATCH_RECORDS, RecordQueue, queue};
 use crate::sflow::{Agent, AgentOptions, CompleteSample, CountersInterval, ReadCounters, SampleQueue};
 use crate::summary::{OutletStatus, OutletSummary};
-use crate::{ExportTargets, ProbeError};
+use crate::{ExportTargets, KeepOptions, ProbeError};
 
 /// How often the meter's totals are read, which holds each shard for a moment.
 const TOTALS_INTERVAL: Duration = Duration::from_secs(10);
@@ -44,11 +43,7 @@ pub struct RouterDeliveryOptions {
     pub exporter: Option<String>,
     /// The folder of a dataset.
     pub store: Option<PathBuf>,
-    pub retention: Retention,
-    /// Keep an Iceberg table of the dataset.
-    pub iceberg: bool,
-    /// Where complete hours of the dataset go.
-    pub archive: Option<String>,
+    pub keep: KeepOptions,
     /// Receives problems.
     pub notify: Notify,
     /// The meter's options, as far as collectors receive them.
@@ -129,13 +124,11 @@ impl RouterDelivery {
                 passage: Arc::clone(way.passage()),
                 completing: completing.clone(),
             };
+            let writing = options.keep.writer(options.meter.community_id)?;
             let kept = KeptOptions {
-                retention: options.retention,
-                iceberg: options.iceberg,
-                archive: options.archive.as_deref().map(open_archive).transpose()?,
+                writing: WriterOptions { notify: options.notify.clone(), ..writing },
                 waiting: Waiting::Never,
                 cache: Some(Arc::new(cache)),
-                notify: options.notify.clone(),
             };
             outlets.push(Box::new(Kept::open(folder, kept)?));
         }

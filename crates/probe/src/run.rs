@@ -8,13 +8,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::Meter;
-use crate::archive::open_archive;
 use parking_lot::Mutex;
 use thalweg_base::ChunkBuilder;
 use thalweg_exec::{ModelKind, Source, THREADS_MAX};
 use thalweg_flow::{EndReason, MeterOptions};
-use thalweg_store::Notify;
 use thalweg_store::live::Cache;
+use thalweg_store::{Notify, WriterOptions};
 
 use crate::account::{Outcome, WorkerTotals, summary};
 use crate::alarms::Alarms;
@@ -202,12 +201,12 @@ fn outlets(
         let waiting = if waits { Waiting::Until(Arc::clone(stop)) } else { Waiting::Never };
         let cache: Option<Arc<dyn Cache>> = Some(Arc::new(cache));
         let kept = KeptOptions {
-            retention: options.retention,
-            iceberg: options.iceberg,
-            archive: options.archive.as_deref().map(open_archive).transpose()?,
+            writing: WriterOptions {
+                notify: notify.clone(),
+                ..options.keep.writer(options.meter.community_id)?
+            },
             waiting,
             cache,
-            notify: notify.clone(),
         };
         outlets.push(Box::new(Kept::open(folder, kept)?));
     }

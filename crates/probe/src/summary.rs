@@ -153,6 +153,9 @@ pub struct OutletSummary {
     /// Why complete hours of a dataset are not in its archive. Their files stay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_archived: Option<String>,
+    /// Why the feed of a dataset lacks records.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_fed: Option<String>,
 }
 
 impl OutletSummary {
@@ -177,8 +180,12 @@ impl OutletSummary {
         };
         let what = match (words.is_empty(), self.datagrams_refused, self.datagrams_dropped) {
             (true, 0, 0) => {
-                let why = self.not_archived.as_ref()?;
-                return Some(format!("not everything is archived: {why}; the files stay in {}", self.to));
+                let of_archive =
+                    self.not_archived.iter().map(|why| format!("not everything is archived: {why}"));
+                let of_feed = self.not_fed.iter().map(|why| format!("not everything is sent: {why}"));
+                let why: Vec<String> = of_archive.chain(of_feed).collect();
+                return (!why.is_empty())
+                    .then(|| format!("{}; the files stay in {}", why.join("; "), self.to));
             }
             (true, 0, dropped) => datagrams(dropped, "dropped, since its receive buffer was full"),
             (true, refused, _) => datagrams(refused, "refused"),

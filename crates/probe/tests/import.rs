@@ -12,10 +12,11 @@ use thalweg_flow::export::{ExportOptions, Exporter, Transport, Version};
 use thalweg_flow::import::Importer;
 use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord};
 use thalweg_probe::{
-    EnrichFiles, ExporterNames, ImportOptions, ImportSource, ImportSummary, ProbeProgress, import,
+    EnrichFiles, ExporterNames, ImportOptions, ImportSource, ImportSummary, KeepOptions, ProbeProgress,
+    import,
 };
 use thalweg_store::query::{Key, Metric, Query, TopRow, top};
-use thalweg_store::{Dataset, Filter, Retention, Window};
+use thalweg_store::{Dataset, Filter, Window};
 use thalweg_wire::netflow::decode::{Source, first_message_bytes};
 use thalweg_wire::testing;
 
@@ -56,7 +57,6 @@ fn records(count: u32) -> Vec<FlowRecord> {
 }
 
 fn options(sources: Vec<ImportSource>) -> ImportOptions {
-    let retention = Retention::default();
     let names = ExporterNames::default();
     let enrich = EnrichFiles::default();
     ImportOptions {
@@ -68,9 +68,7 @@ fn options(sources: Vec<ImportSource>) -> ImportOptions {
         store: None,
         json: None,
         csv: None,
-        retention,
-        iceberg: false,
-        archive: None,
+        keep: KeepOptions::default(),
         enrich,
     }
 }

@@ -9,9 +9,11 @@ use std::sync::atomic::AtomicBool;
 
 use crate::common::{Key, Traffic, folder, options, records, sums, write};
 use crate::sflow::{Collected, collected};
-use thalweg_probe::{EnrichFiles, ExporterNames, ImportOptions, ImportSource, ImportSummary, import};
+use thalweg_probe::{
+    EnrichFiles, ExporterNames, ImportOptions, ImportSource, ImportSummary, KeepOptions, import,
+};
 use thalweg_store::query::{Metric, Query, top};
-use thalweg_store::{Dataset, Filter, Retention, Window};
+use thalweg_store::{Dataset, Filter, Window};
 use thalweg_wire::testing;
 
 const PACKETS: usize = 120_000;
@@ -48,9 +50,7 @@ fn imported(all: &Collected, into: &Path) -> ImportSummary {
         store: Some(into.join("store")),
         json: Some(into.join("imported.json")),
         csv: None,
-        retention: Retention::default(),
-        iceberg: false,
-        archive: None,
+        keep: KeepOptions::default(),
         enrich: EnrichFiles::default(),
     };
     let summary = import(&options, &Arc::new(AtomicBool::new(false)), &()).expect("it can be imported");

@@ -10,7 +10,7 @@
 //!   columns, a file.
 //! - [`writer`]: records to files. [`upkeep`]: joining, retention, recovery. `space`: room on the file
 //!   system. `iceberg`: the dataset as a table of other engines.
-//! - `archive`, [`ObjectStore`]: complete hours in a store of objects.
+//! - `archive`, [`ObjectStore`]: complete hours in a store of objects. [`Feed`]: all records to another place, each once.
 //! - [`rollup`]: sums of the records of each hour, kept for longer, and when they answer.
 //! - [`live`]: records that the writer has not written yet, for other processes. [`notify`]: notices to the
 //!   operator.
@@ -23,6 +23,7 @@ mod archive;
 mod block;
 pub mod dataset;
 mod error;
+mod feed;
 mod file;
 pub mod filter;
 mod iceberg;
@@ -41,6 +42,7 @@ pub mod writer;
 
 pub use dataset::{Dataset, Rolled, RollupSummary, Skipped, Summary, View, Window};
 pub use error::StoreError;
+pub use feed::{Feed, FeedSession, Position};
 pub use filter::{Filter, FilterError};
 pub use notify::{Notify, Severity, Trouble};
 pub use object::{Content, ObjectStore, Objects};

@@ -76,6 +76,11 @@ impl Trouble {
         let was_told = self.told.is_some_and(|told| told >= since);
         was_told.then(|| now.saturating_duration_since(since))
     }
+
+    /// [`Self::note`] or [`Self::end`], as the problem is there or not: a time if either is to be reported.
+    pub(crate) fn turn(&mut self, is_there: bool, now: Instant) -> Option<Duration> {
+        if is_there { self.note(now).then_some(Duration::ZERO) } else { self.end(now) }
+    }
 }
 
 #[cfg(test)]

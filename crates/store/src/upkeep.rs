@@ -24,6 +24,7 @@ use crate::archive::marks::Marks;
 use crate::block::{Block, Spare};
 use crate::dataset::{self, Partition, Skipped, Temporary, View, Window, name_of};
 use crate::error::{StoreError, megabytes};
+use crate::feed::Fed;
 use crate::file::{FileWriter, FlowFile, ROW_GROUP_ROWS};
 use crate::iceberg::Table;
 use crate::rollup::{self, Level, RollupRetention};
@@ -97,6 +98,11 @@ pub struct Upkeep {
     pub object_bytes_expired: u64,
     /// Of the removed records, those that an archive should have and has not.
     pub records_unarchived: u64,
+    /// Files whose records the feed's place has since.
+    pub files_fed: u64,
+    pub records_fed: u64,
+    /// Of the removed records, those that the feed had not sent.
+    pub records_unfed: u64,
     /// Rollups of hours that were made, or made again.
     pub rollups_made: u64,
 }
@@ -106,10 +112,12 @@ impl Upkeep {
     pub(crate) fn removed(&self) -> Option<String> {
         (self.files_expired > 0).then(|| {
             let size = megabytes(self.bytes_expired);
-            let lost = match self.records_unarchived {
+            let lost = |count: u64, what: &str| match count {
                 0 => String::new(),
-                lost => format!("; {lost} of these records were not archived yet and are lost"),
+                count => format!("; {count} of these records were not {what} yet and are lost there"),
             };
+            let lost =
+                lost(self.records_unarchived, "archived") + &lost(self.records_unfed, "sent by the feed");
             format!(
                 "{} records in {} files ({size}) were removed, the oldest first{lost}",
                 self.records_expired, self.files_expired
@@ -132,6 +140,9 @@ impl Upkeep {
         self.objects_expired += other.objects_expired;
         self.object_bytes_expired += other.object_bytes_expired;
         self.records_unarchived += other.records_unarchived;
+        self.files_fed += other.files_fed;
+        self.records_fed += other.records_fed;
+        self.records_unfed += other.records_unfed;
         self.rollups_made += other.rollups_made;
     }
 }
@@ -148,6 +159,10 @@ pub(crate) struct Changes {
     pub(crate) next_id: AtomicU64,
     /// Files are to be in an archive before they may be too old.
     pub(crate) archives: bool,
+    /// Files are to be sent by the feed before they may be too old.
+    pub(crate) feeds: bool,
+    /// Where the feed is, if there ever was one, or why that is unknown.
+    pub(crate) fed: Mutex<Result<Option<Fed>, String>>,
     /// Marks of an archive that were damaged, each told once.
     pub(crate) damaged: Arc<Mutex<Skipped>>,
     /// Set to stop compaction early, so that nobody waits for it.
@@ -157,9 +172,28 @@ pub(crate) struct Changes {
 impl Changes {
     /// For the holder of the dataset's lock; numbers of new files begin here.
     pub(crate) fn new(root: &Path, next_id: u64, table: Table) -> Self {
-        let (root, next_id) = (root.to_path_buf(), AtomicU64::new(next_id));
+        let fed = Fed::read(root);
+        // Files that were sent may all be gone, and their numbers are not to come back.
+        let sent = fed.as_ref().ok().and_then(Option::as_ref).map_or(0, |fed| fed.sent.saturating_add(1));
+        let next_id = next_id.max(sent);
         let (publish, upkeep, ending, damaged) = Default::default();
-        Self { root, publish, upkeep, table: Mutex::new(table), next_id, archives: false, damaged, ending }
+        Self {
+            root: root.to_path_buf(),
+            publish,
+            upkeep,
+            table: Mutex::new(table),
+            next_id: AtomicU64::new(next_id),
+            archives: false,
+            feeds: false,
+            fed: Mutex::new(fed),
+            damaged,
+            ending,
+        }
+    }
+
+    /// Whether files must be elsewhere before they may be too old.
+    fn sends(&self) -> bool {
+        self.archives || self.feeds
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -183,14 +217,15 @@ impl Changes {
         Ok(done)
     }
 
-    /// Joins small files of an hour, but for those that are in a rollup, and those that an archive has or gets; returns
-    /// whether it was not stopped. For the holder of `upkeep`.
+    /// Joins small files of an hour, but for those that are in a rollup, those that an archive has or gets, and those that a
+    /// feed has not sent; returns whether it was not stopped. For the holder of `upkeep`.
     pub(crate) fn join(&self, partition: &Partition, done: &mut Upkeep) -> Result<bool, StoreError> {
         let mut view = dataset::open_all(&dataset::published(&partition.path)?)?;
         // Of a damaged rollup nobody knows what it covers: making the next one tells that.
         let Ok(covered) = rollup::covered(&self.root, partition.hour) else { return Ok(true) };
         let marks = self.marks(&partition.path)?;
         view.files.retain(|file| !covered.contains(name_of(&file.path)) && !marks.is_frozen(&file.path));
+        view.files.retain(|file| self.may_join(file));
         for files in groups(&view) {
             let Some(mut compaction) = Compaction::write(self, &partition.path, files)? else {
                 return Ok(false);
@@ -240,9 +275,9 @@ impl Changes {
                     false
                 }
             });
-            if self.archives {
+            if self.sends() {
                 for (partition, files) in &mut old {
-                    self.keep_archived(partition, files)?;
+                    self.keep_sent(partition, files)?;
                 }
             }
             self.expire(&old, &mut done)?;
@@ -253,9 +288,9 @@ impl Changes {
         for level in Level::ALL {
             if let Some(age_s) = policy.rollups.age_max_s(level) {
                 let mut old = clock.old(&level.folder(&self.root), age_s)?;
-                if self.archives {
+                if self.sends() {
                     for (partition, files) in &mut old {
-                        self.keep_archived(partition, files)?;
+                        self.keep_sent(partition, files)?;
                     }
                 }
                 self.remove_all(&old, &mut done)?;
@@ -305,8 +340,8 @@ impl Changes {
         self.remove_oldest((reserve - space.free).saturating_add(reserve / 2), policy, clock, done)
     }
 
-    /// Removes at least this many bytes if possible: with an archive, first of what it has, then of what it lacks. Then sums
-    /// go, those by minutes first.
+    /// Removes at least this many bytes if possible: with an archive or a feed, first of what was sent, then of what was not.
+    /// Then sums go, those by minutes first.
     fn remove_oldest(
         &self,
         bytes: u64,
@@ -316,9 +351,9 @@ impl Changes {
     ) -> Result<(), StoreError> {
         let mut left = bytes;
         let mut summed = Ok(());
-        let passes: &[bool] = if self.archives { &[true, false] } else { &[false] };
-        for only_archived in passes {
-            let going = self.oldest(&mut left, *only_archived)?;
+        let passes: &[bool] = if self.sends() { &[true, false] } else { &[false] };
+        for only_sent in passes {
+            let going = self.oldest(&mut left, *only_sent)?;
             // Room is made even if there is none for sums; the error is told.
             for (partition, _) in &going {
                 summed = summed.and(self.cover(partition, policy, clock, done));
@@ -335,19 +370,15 @@ impl Changes {
 
     /// Hours, the oldest first, then files of the latest hour, as many as have the bytes that are left to remove. The newest
     /// file stays.
-    fn oldest(
-        &self,
-        left: &mut u64,
-        only_archived: bool,
-    ) -> Result<Vec<(Partition, Vec<PathBuf>)>, StoreError> {
+    fn oldest(&self, left: &mut u64, only_sent: bool) -> Result<Vec<(Partition, Vec<PathBuf>)>, StoreError> {
         let mut partitions = filled(&self.root)?;
         let latest_hour = partitions.last_mut().map(|(partition, files)| {
             files.pop();
             partition.hour
         });
-        if only_archived {
+        if only_sent {
             for (partition, files) in &mut partitions {
-                self.keep_archived(partition, files)?;
+                self.keep_sent(partition, files)?;
             }
         }
         partitions.retain(|(_, files)| !files.is_empty());
@@ -368,10 +399,10 @@ impl Changes {
         Ok(going)
     }
 
-    /// Of the files of an hour, or its rollups, those that the archive has.
-    fn keep_archived(&self, partition: &Partition, files: &mut Vec<PathBuf>) -> Result<(), StoreError> {
-        let marks = self.marks(&partition.path)?;
-        files.retain(|file| marks.is_archived(file));
+    /// Of the files of an hour, or its rollups, those that the archive has and the feed has sent.
+    fn keep_sent(&self, partition: &Partition, files: &mut Vec<PathBuf>) -> Result<(), StoreError> {
+        let marks = if self.archives { Some(self.marks(&partition.path)?) } else { None };
+        files.retain(|file| marks.as_ref().is_none_or(|marks| marks.is_archived(file)) && self.is_fed(file));
         Ok(())
     }
 
@@ -394,10 +425,14 @@ impl Changes {
             let _names = self.publish.lock();
             let marks = if self.archives { Some(self.marks(&partition.path)?) } else { None };
             for path in files {
-                let before = done.records_expired;
+                let (before, is_fed) = (done.records_expired, self.is_fed(path));
                 remove(path, done)?;
+                let removed = done.records_expired - before;
                 if marks.as_ref().is_some_and(|marks| !marks.is_archived(path)) {
-                    done.records_unarchived += done.records_expired - before;
+                    done.records_unarchived += removed;
+                }
+                if !is_fed {
+                    done.records_unfed += removed;
                 }
             }
             if dataset::published(&partition.path)?.is_empty() {

@@ -33,6 +33,7 @@ use thalweg_flow::export::Amount;
 
 use crate::dataset::{self, Skipped, View, Window};
 use crate::error::StoreError;
+use crate::feed::{Feed, FeedSession};
 use crate::file::ROW_GROUP_ROWS;
 use crate::iceberg::Table;
 use crate::iceberg::archived::ArchivedTable;
@@ -42,6 +43,7 @@ use crate::rollup::RollupRetention;
 use crate::upkeep::{Ages, Changes, Recovery, Retention, Upkeep, recover};
 
 mod archiving;
+mod feeding;
 mod listeners;
 mod lock;
 #[cfg(test)]
@@ -71,6 +73,8 @@ pub struct WriterOptions {
     pub iceberg: bool,
     /// Where hours go when they are complete; retention by age then removes only what is there.
     pub archive: Option<Arc<dyn ObjectStore>>,
+    /// Where all records go as soon as they are on disk; retention by age then removes only what was sent.
+    pub feed: Option<Arc<dyn Feed>>,
     /// The wall clock, in nanoseconds since the epoch: retention by age never removes anything that is not
     /// old by it.
     pub now_ns: fn() -> u64,
@@ -90,10 +94,19 @@ impl WriterOptions {
             retention: Retention::default(),
             iceberg: false,
             archive: None,
+            feed: None,
             now_ns,
             retry: Duration::from_secs(1)..=Duration::from_secs(10),
             notify: Notify::default(),
         }
+    }
+}
+
+impl WriterOptions {
+    /// The right to change a folder, as it is used with these options.
+    fn changes(&self, root: &Path, next_id: u64, table: Table) -> Changes {
+        let (archives, feeds) = (self.archive.is_some(), self.feed.is_some());
+        Changes { archives, feeds, ..Changes::new(root, next_id, table) }
     }
 }
 
@@ -115,6 +128,10 @@ pub struct WriterStatus {
     pub archive_errors: u64,
     /// Why nothing is archived now.
     pub archive_error: Option<String>,
+    /// Failed attempts to send to the feed.
+    pub feed_errors: u64,
+    /// Why nothing is sent there now.
+    pub feed_error: Option<String>,
     /// Marks of what is archived that were damaged, and made anew.
     pub marks_damaged: Skipped,
 }
@@ -133,6 +150,8 @@ pub(crate) struct Shared {
     lock: Mutex<Lock>,
     /// The table of the archive; held during each round of archiving.
     archived: Mutex<ArchivedTable>,
+    /// The right to send to the feed; held while that is done.
+    session: Mutex<Option<Box<dyn FeedSession>>>,
     state: Mutex<State>,
     /// Wakes the threads for work.
     work: Condvar,
@@ -168,6 +187,8 @@ struct State {
     upkeep_trouble: Trouble,
     /// Hours cannot be archived.
     archive_trouble: Trouble,
+    /// Records cannot be sent to the feed.
+    feed_trouble: Trouble,
     /// Damaged marks that were told.
     damaged_told: usize,
     /// Bytes of files since retention was last applied.
@@ -190,23 +211,33 @@ impl Writer {
         lock.sign(&owner(&options))?;
         let archived = ArchivedTable::new(dataset::home(root), options.iceberg, options.now_ns);
         let looks_after_itself = options.upkeep_interval_s > 0;
+        let changes = options.changes(root, next_id, table);
+        // Before anything is joined.
+        let fed = options.feed.as_deref().map_or(Ok(()), |feed| changes.fed_to(feed).map(drop));
         let shared = Arc::new(Shared {
-            changes: Changes { archives: options.archive.is_some(), ..Changes::new(root, next_id, table) },
+            changes,
             ages: Ages::of(root)?,
             options,
             archived: Mutex::new(archived),
+            session: Mutex::default(),
             lock: Mutex::new(lock),
             state: Mutex::default(),
             work: Condvar::new(),
             written: Condvar::new(),
         });
         followed.unwrap_or_else(|error| shared.note_upkeep_failure(&error));
+        if let Err(error) = &fed {
+            shared.note_fed(Some(error));
+        }
         let mut writer = Self { shared, threads: Vec::new() };
         writer.start("flow-store", Shared::write)?;
         if looks_after_itself {
             writer.start("flow-upkeep", Shared::upkeep)?;
             if writer.shared.options.archive.is_some() {
                 writer.start("flow-archive", Shared::archive)?;
+            }
+            if writer.shared.options.feed.is_some() {
+                writer.start("flow-feed", Shared::feed)?;
             }
         }
         Ok((writer, recovery))
@@ -331,6 +362,11 @@ impl Writer {
     /// Archives complete hours now, if there is an archive.
     pub fn archive(&self) -> Result<Upkeep, StoreError> {
         self.shared.archive_once()
+    }
+
+    /// Sends to the feed what it lacks of all files, if there is a feed.
+    pub fn feed(&self) -> Result<Upkeep, StoreError> {
+        self.shared.feed_once()
     }
 
     /// Makes the rollups of hours that have ended now, by the wall clock alone.

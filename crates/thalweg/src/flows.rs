@@ -10,7 +10,7 @@ use std::io::Write;
 use std::net::{IpAddr, ToSocketAddrs};
 
 use serde_json::json;
-use thalweg_ports::live::wall_ns;
+use thalweg_ports::collector::TlsOptions;
 use thalweg_store::query::{Graph, Key, KeyValue, Metric, Query, Scanned, Series, Sums, Top};
 use thalweg_store::{
     Filter, Recovery, Retention, Rolled, RollupSummary, Skipped, StoreError, Upkeep, Window, Writer,
@@ -425,23 +425,16 @@ fn step_name(step_s: u64) -> &'static str {
 fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), Failure> {
     writer::only_folders(args, "compact")?;
     keep.tell();
-    let archive = keep.archive.as_deref().map(thalweg_probe::open_archive).transpose();
-    let archive = archive.map_err(|error| Failure::Usage(format!("--archive: {error}")))?;
+    let keep = keep.options(TlsOptions::default());
+    let writing = keep.writer(false).map_err(|error| Failure::Usage(error.to_string()))?;
     let (mut done, mut skipped, mut damaged) = (Upkeep::default(), Skipped::default(), Skipped::default());
-    let policy = keep.retention();
+    let policy = keep.retention;
     // What is to go here goes behind that.
     let Retention { archive_age_max_s, rollups, .. } = policy;
     let retention = Retention { archive_age_max_s, rollups, ..Retention::default() };
     // A writer would create the folder; here a missing folder is an error.
     for part in writer::open(args)?.parts().map_err(failed)? {
-        let (iceberg, archive) = (keep.iceberg, archive.clone());
-        let options = WriterOptions {
-            upkeep_interval_s: 0,
-            iceberg,
-            archive,
-            retention,
-            ..WriterOptions::new(wall_ns)
-        };
+        let options = WriterOptions { upkeep_interval_s: 0, retention, ..writing.clone() };
         let (writer, recovery) = Writer::open(&part, options).map_err(|error| match error {
             StoreError::Busy { .. } => Failure::Run(format!(
                 "{error}: it merges small files itself, so nothing was done. Tell it what to keep: keep and keep_bytes in \
@@ -451,6 +444,7 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
         })?;
         report_recovery(&recovery);
         skipped.join(recovery.skipped);
+        let fed = writer.feed();
         let archived = writer.archive();
         let kept = writer.retain(policy).and_then(|_| writer.compact());
         kept.and_then(|_| writer.roll_up(policy.rollups)).map_err(failed)?;
@@ -460,13 +454,14 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
         let status = writer.close().map_err(failed)?;
         done.add(&status.upkeep);
         damaged.join(status.marks_damaged);
-        archived.map_err(failed)?;
+        archived.and(fed).map_err(failed)?;
     }
     let Upkeep { files_joined, files_made, records_joined, .. } = done;
     let Upkeep { files_expired, records_expired, bytes_expired, rollups_made, .. } = done;
     let Upkeep { files_archived, records_archived, bytes_archived, records_unarchived, .. } = done;
     report_damaged(&damaged);
     let Upkeep { rollups_archived, objects_expired, object_bytes_expired, .. } = done;
+    let Upkeep { files_fed, records_fed, records_unfed, .. } = done;
     match format {
         Format::Json => print(&format!(
             "{:#}\n",
@@ -486,10 +481,13 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
                 "object_bytes_expired": object_bytes_expired,
                 "records_unarchived": records_unarchived,
                 "marks_damaged": damaged.count,
+                "files_fed": files_fed,
+                "records_fed": records_fed,
+                "records_unfed": records_unfed,
             })
         ))?,
         Format::Human => print(&format!(
-            "joined {} with {} to {}; removed {} with {}, {}; rollups made: {}{}\n",
+            "joined {} with {} to {}; removed {} with {}, {}; rollups made: {}{}{}\n",
             counted(files_joined, "file"),
             counted(records_joined, "record"),
             count(files_made),
@@ -507,6 +505,12 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
                         counted(bytes_archived, "byte"),
                         counted(objects_expired, "file")
                     )
+                }
+                None => String::new(),
+            },
+            match keep.feed {
+                Some(_) => {
+                    format!("; sent {} with {}", counted(files_fed, "file"), counted(records_fed, "record"))
                 }
                 None => String::new(),
             }

@@ -28,13 +28,23 @@
 //!
 //! **TLS and SASL** (`PLAIN`, `SCRAM-SHA-256`, `SCRAM-SHA-512`) are librdkafka's, by the system's OpenSSL.
 //!
+//! **Transactions** (`transactions.rs`) are another way to send: batch by batch, each with a mark that survives both sides.
+//!
 //! Missing: gzip and zstd; the meters' counters, which other collectors get as options data.
 
 mod address;
 #[cfg(feature = "kafka")]
+mod client;
+#[cfg(feature = "kafka")]
 mod outlet;
+#[cfg(feature = "kafka")]
+mod transactions;
+#[cfg(not(feature = "kafka"))]
+#[path = "kafka/not_built.rs"]
+mod transactions;
 
 pub use address::{Acks, Compression, KafkaAddress, Mechanism, MessageFormat};
+pub use transactions::{KafkaTopic, KafkaTransactions};
 
 #[cfg(feature = "kafka")]
 use super::life::Session;

@@ -16,9 +16,8 @@ use std::time::{Duration, Instant};
 
 use thalweg_flow::FlowRecord;
 use thalweg_flow::export::Amount;
-use thalweg_ports::live::wall_ns;
 use thalweg_store::live::{Cache, LiveServer};
-use thalweg_store::{Notify, ObjectStore, Recovery, Retention, StoreError, Writer, WriterOptions};
+use thalweg_store::{Notify, Recovery, StoreError, Upkeep, Writer, WriterOptions};
 use thalweg_text::units::counted;
 
 use super::{Finished, Outlet};
@@ -31,6 +30,8 @@ const STORE_QUEUE: &str = "store-queue";
 const NOT_WRITTEN: &str = "not-written";
 /// The loss name of records that an archive lacks because the disk needed their room first.
 const NOT_ARCHIVED: &str = "not-archived";
+/// The same for a feed.
+const NOT_FED: &str = "not-fed";
 /// How often to check whether to stop waiting.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long exporters' records wait for a dataset of which nothing is written.
@@ -76,15 +77,12 @@ pub(crate) enum Waiting {
 
 /// The options of the outlet.
 pub(crate) struct KeptOptions {
-    pub(crate) retention: Retention,
-    pub(crate) iceberg: bool,
-    /// Where complete hours go. Before the end of records that can wait, all of them go there.
-    pub(crate) archive: Option<Arc<dyn ObjectStore>>,
+    /// With the receiver of problems. Before the end of records that can wait, all hours that are complete are archived, and
+    /// everything is sent to the feed.
+    pub(crate) writing: WriterOptions,
     pub(crate) waiting: Waiting,
     /// The flow cache for live queries.
     pub(crate) cache: Option<Arc<dyn Cache>>,
-    /// Receives problems.
-    pub(crate) notify: Notify,
 }
 
 impl Kept {
@@ -94,7 +92,7 @@ impl Kept {
     pub(crate) fn open(folder: &Path, options: KeptOptions) -> Result<Self, ProbeError> {
         let dataset = match Dataset::open(folder, &options) {
             Err(why) if why.may_pass() && matches!(options.waiting, Waiting::Never) => {
-                options.notify.warn(&format!(
+                options.writing.notify.warn(&format!(
                     "no flow records are written to {}: {why}; they are lost until it can be opened; trying again every {} s",
                     folder.display(),
                     OPEN_EVERY.as_secs()
@@ -117,22 +115,16 @@ impl Kept {
             .inspect(|dataset| {
                 let (name, lost) = (&dataset.name, counted(self.refused.records, "record"));
                 let said = format!("flow records can be written to {name} now; lost before: {lost}");
-                self.options.notify.info(&said);
+                self.options.writing.notify.info(&said);
             });
     }
 }
 
 impl Dataset {
     fn open(folder: &Path, options: &KeptOptions) -> Result<Self, StoreError> {
-        let KeptOptions { retention, iceberg, archive, cache, notify, .. } = options;
-        let writing = WriterOptions {
-            retention: *retention,
-            iceberg: *iceberg,
-            archive: archive.clone(),
-            notify: notify.clone(),
-            ..WriterOptions::new(wall_ns)
-        };
-        let (writer, recovery) = Writer::open_beside(folder, writing)?;
+        let KeptOptions { writing, cache, .. } = options;
+        let notify = &writing.notify;
+        let (writer, recovery) = Writer::open_beside(folder, writing.clone())?;
         let name = writer.root().display().to_string();
         if writer.root() != folder {
             notify.info(&format!(
@@ -207,12 +199,17 @@ impl Dataset {
         true
     }
 
-    /// Archives the hours that are complete, unless it is hurried; returns why not.
-    fn archive(&self, stop: &AtomicBool) -> Option<String> {
+    /// Archives the hours that are complete, and sends all records to the feed, unless it is hurried; returns why not.
+    fn send(&self, stop: &AtomicBool) -> [Option<String>; 2] {
         if stop.load(Ordering::Relaxed) {
-            return None;
+            return [None, None];
         }
-        self.writer.flush().and_then(|()| self.writer.archive()).err().map(|error| error.to_string())
+        let send = |sent: Result<Upkeep, StoreError>| sent.err().map(|error| error.to_string());
+        match self.writer.flush() {
+            Ok(()) => [send(self.writer.archive()), send(self.writer.feed())],
+            // The dataset says why its records were not written.
+            Err(_) => [None, None],
+        }
     }
 
     /// Ends; returns its name, what could not be written, and why that or `refused` records were lost.
@@ -233,14 +230,14 @@ impl Dataset {
 impl Outlet for Kept {
     fn take(&mut self, records: &[FlowRecord]) -> Result<(), ProbeError> {
         self.open_again();
-        let KeptOptions { waiting, notify, .. } = &self.options;
+        let KeptOptions { waiting, writing, .. } = &self.options;
         let count = match (&mut self.dataset, waiting) {
             (Ok(dataset), Waiting::Until(stop)) => {
                 dataset.append(records, stop).map_err(ProbeError::Store)?
             }
-            (Ok(dataset), Waiting::WhileWritten(patience)) => {
-                dataset.append_while_written(records, *patience, notify).map_err(ProbeError::Store)?
-            }
+            (Ok(dataset), Waiting::WhileWritten(patience)) => dataset
+                .append_while_written(records, *patience, &writing.notify)
+                .map_err(ProbeError::Store)?,
             (Ok(dataset), Waiting::Never) => dataset.writer.offer(records),
             (Err(_), _) => 0,
         };
@@ -280,8 +277,9 @@ impl Outlet for Kept {
                 ..OutletStatus::default()
             },
         }];
-        if let (Some(archive), Ok(Dataset { writer, .. })) = (&self.options.archive, &self.dataset) {
-            let status = writer.status();
+        let Ok(Dataset { writer, .. }) = &self.dataset else { return all };
+        let status = writer.status();
+        if let Some(archive) = &self.options.writing.archive {
             all.push(OutletStatus {
                 to: archive.name().to_owned(),
                 records: status.upkeep.records_archived,
@@ -291,14 +289,23 @@ impl Outlet for Kept {
                 ..OutletStatus::default()
             });
         }
+        if let Some(feed) = &self.options.writing.feed {
+            all.push(OutletStatus {
+                to: feed.name().to_owned(),
+                records: status.upkeep.records_fed,
+                lost: reasons([(NOT_FED, status.upkeep.records_unfed)]),
+                error: status.feed_error,
+                ..OutletStatus::default()
+            });
+        }
         all
     }
 
     fn finish(self: Box<Self>, _hurried: bool) -> Result<Finished, ProbeError> {
         let Self { folder, options, dataset, mut taken, refused } = *self;
-        let not_archived = match (&dataset, &options.waiting) {
-            (Ok(dataset), Waiting::Until(stop)) if options.archive.is_some() => dataset.archive(stop),
-            _ => None,
+        let [not_archived, not_fed] = match (&dataset, &options.waiting) {
+            (Ok(dataset), Waiting::Until(stop)) => dataset.send(stop),
+            _ => [None, None],
         };
         let (name, unwritten, error) = match dataset {
             Ok(dataset) => dataset.close(refused).map_err(ProbeError::Store)?,
@@ -309,7 +316,8 @@ impl Outlet for Kept {
         taken -= unwritten;
         let missed = [refused, unwritten].into_iter().sum();
         let lost = reasons([(STORE_QUEUE, refused.records), (NOT_WRITTEN, unwritten.records)]);
-        let summary = OutletSummary { lost, error, not_archived, ..OutletSummary::all_taken(name, taken) };
+        let all_taken = OutletSummary::all_taken(name, taken);
+        let summary = OutletSummary { lost, error, not_archived, not_fed, ..all_taken };
         Ok(Finished { summaries: vec![summary], missed })
     }
 }

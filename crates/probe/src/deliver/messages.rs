@@ -8,7 +8,7 @@ use thalweg_flow::fields::Field;
 use thalweg_flow::lines::LineFormat;
 
 /// An encoder for this format.
-pub(super) fn encode(format: MessageFormat, with_community_id: bool) -> Encode {
+pub(crate) fn encode(format: MessageFormat, with_community_id: bool) -> Encode {
     match format {
         MessageFormat::Json => Box::new(move |record: &FlowRecord, message: &mut Vec<u8>| {
             LineFormat::Json.write(record, Field::of_lines(with_community_id), message);

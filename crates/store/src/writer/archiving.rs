@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::Shared;
 use super::lock::Lock;
+use super::{Shared, State};
 use crate::archive::{self, Within, expiry};
 use crate::dataset;
 use crate::error::{StoreError, megabytes};
@@ -35,16 +35,31 @@ impl Shared {
     /// The body of the archiving thread, which may wait for a store for long. After a failure it tries again at growing
     /// intervals, the longest of which is that of upkeep.
     pub(super) fn archive(&self) {
-        let longest = Duration::from_secs(self.options.upkeep_interval_s);
+        self.repeat(self.interval(), |_| false, || self.archive_once().is_ok());
+    }
+
+    /// Between two rounds of upkeep.
+    pub(super) fn interval(&self) -> Duration {
+        Duration::from_secs(self.options.upkeep_interval_s)
+    }
+
+    /// Does something at once, then at the intervals of upkeep or when it is due earlier, until the writer ends. After a failure
+    /// it waits for a moment, and each time for twice as long, up to a longest time.
+    pub(super) fn repeat(
+        &self,
+        longest: Duration,
+        is_due: impl Fn(&State) -> bool,
+        mut succeeds: impl FnMut() -> bool,
+    ) {
         let first = (*self.options.retry.start()).min(longest);
         let mut retry = first;
         loop {
-            let result = self.archive_once();
-            let pause = if result.is_ok() { longest } else { retry };
-            retry = if result.is_ok() { first } else { (retry * 2).min(longest) };
+            let has_succeeded = succeeds();
+            let pause = if has_succeeded { self.interval() } else { retry };
+            retry = if has_succeeded { first } else { (retry * 2).min(longest) };
             let until = Instant::now() + pause;
             let mut state = self.state();
-            while !state.closing && Instant::now() < until {
+            while !state.closing && Instant::now() < until && !(has_succeeded && is_due(&state)) {
                 self.work.wait_until(&mut state, until);
             }
             if state.closing {
@@ -160,30 +175,26 @@ impl Shared {
         self.tell_damaged();
         let mut state = self.state();
         state.status.archive_error = error.map(StoreError::to_string);
-        let root = self.changes.root.display();
-        let now = Instant::now();
+        state.status.archive_errors += u64::from(error.is_some());
+        let told = state.archive_trouble.turn(error.is_some(), Instant::now());
+        drop(state);
+        self.tell_sending(told, ("archived", name), error);
+    }
+
+    /// Tells, if that is due, why not everything is sent, or for how long that was so.
+    pub(super) fn tell_sending(
+        &self,
+        due: Option<Duration>,
+        (done, to): (&str, &str),
+        error: Option<&StoreError>,
+    ) {
+        let Some(lasted) = due.map(|lasted| lasted.as_secs()) else { return };
+        let (root, notify) = (self.changes.root.display(), &self.options.notify);
         match error {
-            Some(error) => {
-                state.status.archive_errors += 1;
-                let tells = state.archive_trouble.note(now);
-                drop(state);
-                if tells {
-                    let said = format!(
-                        "not everything is archived: {error}; files stay in {root}, and it is tried again"
-                    );
-                    self.options.notify.warn(&said);
-                }
-            }
-            None => {
-                let lasted = state.archive_trouble.end(now);
-                drop(state);
-                if let Some(lasted) = lasted {
-                    let lasted = lasted.as_secs();
-                    self.options
-                        .notify
-                        .info(&format!("{root} is archived to {name} again, after {lasted} s"));
-                }
-            }
+            Some(error) => notify.warn(&format!(
+                "not everything is {done}: {error}; files stay in {root}, and it is tried again"
+            )),
+            None => notify.info(&format!("{root} is {done} to {to} again, after {lasted} s")),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The writer's threads: one writes pending records to disk, another joins and removes files. A third archives them
-//! (`archiving`).
+//! The writer's threads: one writes pending records to disk, another joins and removes files. Others archive them and
+//! send them on (`archiving`, `feeding`).
 
 use parking_lot::MutexGuard;
 use std::collections::BTreeMap;
@@ -201,11 +201,11 @@ impl Shared {
         let mut state = self.state();
         state.status.records_written += records;
         state.bytes_since_retention += bytes;
-        let wakes_upkeep = self.retention_is_due(&state);
+        let wakes = self.retention_is_due(&state) || self.options.feed.is_some();
         drop(state);
         self.end_trouble("are written");
         self.written.notify_all();
-        if wakes_upkeep {
+        if wakes {
             self.work.notify_all();
         }
     }
@@ -316,10 +316,8 @@ impl Shared {
 
     /// For the folder of a writer that has ended.
     pub(super) fn changes_of(&self, part: &Path, next_id: u64, table: Table) -> Changes {
-        let own = &self.changes;
-        let (ending, damaged, archives) =
-            (Arc::clone(&own.ending), Arc::clone(&own.damaged), self.options.archive.is_some());
-        Changes { ending, damaged, archives, ..Changes::new(part, next_id, table) }
+        let (ending, damaged) = (Arc::clone(&self.changes.ending), Arc::clone(&self.changes.damaged));
+        Changes { ending, damaged, ..self.options.changes(part, next_id, table) }
     }
 
     /// Does the same in the folders of writers that have ended, for nobody else would.
@@ -378,7 +376,7 @@ impl Shared {
         drop(state);
         if let Some(removed) = done.removed() {
             let said = format!("{}: {removed}", self.changes.root.display());
-            match done.records_unarchived {
+            match done.records_unarchived + done.records_unfed {
                 0 => self.options.notify.info(&said),
                 _ => self.options.notify.warn(&said),
             }

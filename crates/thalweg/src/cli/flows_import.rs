@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use thalweg_ports::collector::TlsOptions;
 use thalweg_probe::{ExporterNames, ImportOptions, ImportSource, NamesError, SnmpOptions};
 
 use super::enrich::EnrichArgs;
@@ -59,7 +60,7 @@ impl FlowsImportArgs {
         }
         if self.keep.need_a_dataset() && self.no_store {
             return Err(
-                "--keep and other --keep-.., --iceberg and --archive need a dataset: leave out --no-store"
+                "--keep and other --keep-.., --iceberg, --archive and --feed need a dataset: leave out --no-store"
                     .to_owned(),
             );
         }
@@ -72,9 +73,7 @@ impl FlowsImportArgs {
             store: (!self.no_store).then(|| data.to_owned()),
             json: self.json.clone(),
             csv: self.csv.clone(),
-            retention: self.keep.retention(),
-            iceberg: self.keep.iceberg,
-            archive: self.keep.archive.clone(),
+            keep: self.keep.options(TlsOptions::default()),
             enrich: self.enrich.files(),
         })
     }

@@ -4,7 +4,9 @@ use std::io::Write;
 
 use clap::Args;
 use thalweg_config::quantity;
+use thalweg_ports::collector::{KafkaAddress, TlsOptions};
 use thalweg_ports::s3::S3Address;
+use thalweg_probe::KeepOptions;
 use thalweg_store::{Retention, RollupRetention};
 
 #[derive(Clone, Debug, Args)]
@@ -28,21 +30,24 @@ pub(crate) struct KeepArgs {
     /// Keep the dataset as a table of Apache Iceberg, too, and with --archive the bucket as another one; one that is there is
     /// always kept
     #[arg(long)]
-    pub(crate) iceberg: bool,
+    iceberg: bool,
     /// Send complete hours to a bucket of S3, s3://BUCKET/PREFIX; --keep then removes only what is there. Behind a `?`:
     /// endpoint=URL, region=NAME, style=path or host, credentials_file=FILE, profile=NAME, tls_ca=FILE, joined by &
     #[arg(long, value_name = "URL", value_parser = archive)]
-    pub(crate) archive: Option<String>,
+    archive: Option<String>,
     /// Remove hours from that bucket that ended, and were sent, longer ago than this: 365d
     #[arg(long, value_name = "TIME", value_parser = seconds, requires = "archive", help_heading = "Retention")]
     archive_keep: Option<u64>,
+    /// Send all records to a topic of Kafka, each once, kafka://HOST:PORT/TOPIC; --keep then removes only what was sent
+    #[arg(long, value_name = "ADDRESS", value_parser = feed)]
+    feed: Option<String>,
 }
 
 impl KeepArgs {
     /// Whether any option was given: then a dataset is needed.
     pub(crate) fn need_a_dataset(&self) -> bool {
         let keeps_sums = self.keep_minutes.is_some() || self.keep_hours.is_some();
-        self.may_remove() || keeps_sums || self.iceberg || self.archive.is_some()
+        self.may_remove() || keeps_sums || self.iceberg || self.archive.is_some() || self.feed.is_some()
     }
 
     /// Tells of a time that defeats another one, as `thalweg check` does of keys. Said once, when the command begins.
@@ -57,8 +62,14 @@ impl KeepArgs {
         self.keep.is_some() || self.keep_bytes.is_some() || self.keep_free.is_some()
     }
 
+    /// What becomes of the dataset; the feed's brokers may have TLS.
+    pub(crate) fn options(&self, feed_tls: TlsOptions) -> KeepOptions {
+        let (archive, feed) = (self.archive.clone(), self.feed.clone());
+        KeepOptions { retention: self.retention(), iceberg: self.iceberg, archive, feed, feed_tls }
+    }
+
     /// The policy for the store.
-    pub(crate) fn retention(&self) -> Retention {
+    fn retention(&self) -> Retention {
         Retention {
             age_max_s: self.keep,
             bytes_max: self.keep_bytes,
@@ -72,6 +83,10 @@ impl KeepArgs {
 
 fn archive(text: &str) -> Result<String, String> {
     text.parse::<S3Address>().map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+fn feed(text: &str) -> Result<String, String> {
+    text.parse::<KafkaAddress>().map(|_| text.to_owned()).map_err(|error| error.to_string())
 }
 
 /// Parses a time span to seconds.

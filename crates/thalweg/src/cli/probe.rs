@@ -302,7 +302,7 @@ impl ProbeArgs {
         }
         if self.keep.need_a_dataset() && self.store.is_none() {
             return Err(
-                "--keep and other --keep-.., --iceberg and --archive need a dataset: add --store DIR"
+                "--keep and other --keep-.., --iceberg, --archive and --feed need a dataset: add --store DIR"
                     .to_owned(),
             );
         }
@@ -357,9 +357,7 @@ impl ProbeArgs {
             json: self.json.clone(),
             csv: self.csv.clone(),
             store: self.store.clone(),
-            retention: self.keep.retention(),
-            iceberg: self.keep.iceberg,
-            archive: self.keep.archive.clone(),
+            keep: self.keep.options(self.tls()),
             enrich: self.enrich.files(),
             alarms: self.alarms()?,
             ..ProbeOptions::new(input)
@@ -384,6 +382,14 @@ impl ProbeArgs {
         }
     }
 
+    fn tls(&self) -> TlsOptions {
+        TlsOptions {
+            authorities: self.tls_ca.clone(),
+            server_name: self.tls_name.clone(),
+            identity: self.tls_cert.clone().zip(self.tls_key.clone()),
+        }
+    }
+
     fn export(&self) -> ExportTargets {
         ExportTargets {
             addresses: self.export.clone(),
@@ -393,11 +399,7 @@ impl ProbeArgs {
                 .spool
                 .clone()
                 .map(|folder| Spool { folder, bytes_max: u64::from(self.spool_mb) * 1_000_000 }),
-            tls: TlsOptions {
-                authorities: self.tls_ca.clone(),
-                server_name: self.tls_name.clone(),
-                identity: self.tls_cert.clone().zip(self.tls_key.clone()),
-            },
+            tls: self.tls(),
             datagrams_per_s_max: self.export_rate,
             one_by_one: self.no_gso,
             sflow: SflowOptions {

@@ -134,6 +134,17 @@ impl KafkaAddress {
     }
 }
 
+impl KafkaAddress {
+    /// Brokers and topic, without what stands behind the `?`.
+    pub fn place(&self) -> &str {
+        self.text.split('?').next().unwrap_or(&self.text)
+    }
+
+    pub fn topic(&self) -> &str {
+        &self.topic
+    }
+}
+
 impl fmt::Display for KafkaAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)

@@ -3,31 +3,25 @@
 //! librdkafka has its own threads for brokers; nothing here waits for them. A record that it has received
 //! stays in `flight`, under a number that returns with the delivery report.
 
-use super::{Acks, Compression, KafkaAddress, KafkaOptions, Mechanism};
-use crate::collector::error::password;
+use super::client::{
+    FLIGHT_RECORDS_MAX, RETRY_MIN, Reports, failed, is_about_the_message, producer, producing, secure,
+};
+use super::{KafkaAddress, KafkaOptions};
 use crate::collector::life::{Life, Session};
 use crate::collector::report::{Connection, Loss, Shared};
-use crate::collector::{CollectorError, Encode, Input, TIMEOUT, TlsOptions};
+use crate::collector::{CollectorError, Encode, Input, TIMEOUT};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use parking_lot::Mutex;
-use rdkafka::ClientContext;
-use rdkafka::config::{ClientConfig, RDKafkaLogLevel};
-use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
-use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext, PurgeConfig};
+use rdkafka::config::ClientConfig;
+use rdkafka::error::RDKafkaErrorCode as Code;
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer, PurgeConfig};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_flow::FlowRecord;
 use thalweg_flow::export::{Amount, flow_hash};
 
-/// The most unacknowledged records at the client: about 20 MB here, and as much there.
-const FLIGHT_RECORDS_MAX: usize = 1 << 16;
-/// The most kilobytes of their messages, before compression.
-const FLIGHT_KILOBYTES_MAX: usize = 64 << 10;
 /// Records that are put back at a time.
 const BATCH_RECORDS: usize = 1024;
-/// The first pause before temporarily refused records are sent again.
-const RETRY_MIN: Duration = Duration::from_millis(100);
 /// How long to wait for the queue with nothing in flight, and with something in flight.
 const TURN: Duration = Duration::from_millis(50);
 const TURN_IN_FLIGHT: Duration = Duration::from_millis(5);
@@ -57,32 +51,6 @@ pub(in crate::collector) struct Outlet {
     message: Vec<u8>,
 }
 
-/// Receives the client's reports, in `poll`, on the calling thread.
-#[derive(Default)]
-struct Reports {
-    /// Numbers of records, each with the error if it was not delivered.
-    delivered: Mutex<Vec<(usize, Option<Code>)>>,
-    trouble: Mutex<Option<String>>,
-}
-
-impl ClientContext for Reports {
-    /// Important messages also arrive as errors or reports.
-    fn log(&self, _level: RDKafkaLogLevel, _facility: &str, _message: &str) {}
-
-    fn error(&self, _error: KafkaError, reason: &str) {
-        *self.trouble.lock() = Some(reason.to_owned());
-    }
-}
-
-impl ProducerContext for Reports {
-    type DeliveryOpaque = usize;
-
-    fn delivery(&self, result: &DeliveryResult<'_>, number: usize) {
-        let error = result.as_ref().err().map(|(error, _)| error.rdkafka_error_code().unwrap_or(Code::Fail));
-        self.delivered.lock().push((number, error));
-    }
-}
-
 /// The progress of sending.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::collector) enum State {
@@ -100,7 +68,7 @@ impl Outlet {
         options: KafkaOptions,
         shared: Arc<Shared>,
     ) -> Result<Self, CollectorError> {
-        let mut client = client_config(address, options.retry_max);
+        let mut client = producing(address, options.retry_max);
         secure(&mut client, address, &options.tls)?;
         let producer = producer(&client).map_err(|error| failed(address, error.to_string()))?;
         let life = Life::open(options.spool.as_ref(), shared)?;
@@ -127,7 +95,7 @@ impl Outlet {
     /// Processes delivery reports.
     fn take_acknowledgments(&mut self) {
         let mut again = Vec::new();
-        for (number, error) in self.take_reports() {
+        for (number, error) in Reports::of(&self.producer) {
             let Some(record) = self.flight.remove(&number) else { continue };
             let amount = Amount::of(&record);
             self.in_flight -= amount;
@@ -157,18 +125,6 @@ impl Outlet {
         }
     }
 
-    fn take_reports(&mut self) -> Vec<(usize, Option<Code>)> {
-        let count = || self.producer.context().delivered.lock().len();
-        loop {
-            // One event may carry the reports of many messages.
-            let before = count();
-            self.producer.poll(Duration::ZERO);
-            if count() == before {
-                return std::mem::take(&mut *self.producer.context().delivered.lock());
-            }
-        }
-    }
-
     /// Replaces a client that cannot continue; the new one is sent the old one's records.
     fn renew(&mut self) {
         match producer(&self.client) {
@@ -191,7 +147,7 @@ impl Outlet {
             self.producer.purge(purged);
             let _ = self.producer.flush(GIVEN_UP_WITHIN);
         }
-        for (number, error) in self.take_reports() {
+        for (number, error) in Reports::of(&self.producer) {
             if error.is_none()
                 && let Some(record) = self.flight.remove(&number)
             {
@@ -369,90 +325,4 @@ impl Session for Outlet {
         self.again.iter().for_each(|batch| self.life.report.in_flight += Amount::of_all(batch));
         self.life.publish();
     }
-}
-
-/// Whether retrying is pointless, because the message itself is the problem.
-fn is_about_the_message(code: Code) -> bool {
-    matches!(
-        code,
-        Code::MessageSizeTooLarge | Code::InvalidMessage | Code::InvalidMessageSize | Code::InvalidRecord
-    )
-}
-
-fn client_config(address: &KafkaAddress, retry_max: Duration) -> ClientConfig {
-    let acks = match address.acks {
-        Acks::All => "all",
-        Acks::Leader => "1",
-        Acks::Nobody => "0",
-    };
-    let compression = match address.compression {
-        Compression::Lz4 => "lz4",
-        Compression::Snappy => "snappy",
-        Compression::None => "none",
-    };
-    let mut client = ClientConfig::new();
-    client
-        .set("bootstrap.servers", address.bootstrap_servers())
-        .set("client.id", "thalweg")
-        .set("acks", acks)
-        .set("enable.idempotence", (address.acks == Acks::All).to_string())
-        .set("compression.type", compression)
-        .set("linger.ms", address.linger_ms.to_string())
-        // Java's default: other programs look for a flow by its key in this partition.
-        .set("partitioner", "murmur2_random")
-        // Without a timeout: this thread decides and counts when to give up.
-        .set("message.timeout.ms", "0")
-        .set("queue.buffering.max.messages", FLIGHT_RECORDS_MAX.to_string())
-        .set("queue.buffering.max.kbytes", FLIGHT_KILOBYTES_MAX.to_string())
-        .set("reconnect.backoff.max.ms", retry_max.max(RETRY_MIN).as_millis().to_string())
-        .set("socket.keepalive.enable", "true");
-    client
-}
-
-/// Adds who the brokers must be, and who we are.
-fn secure(client: &mut ClientConfig, address: &KafkaAddress, tls: &TlsOptions) -> Result<(), CollectorError> {
-    client.set(
-        "security.protocol",
-        match (address.has_tls, &address.user) {
-            (false, None) => "plaintext",
-            (false, Some(_)) => "sasl_plaintext",
-            (true, None) => "ssl",
-            (true, Some(_)) => "sasl_ssl",
-        },
-    );
-    if address.has_tls {
-        if tls.server_name.is_some() {
-            return Err(failed(
-                address,
-                "brokers have the names of their addresses: --tls-name is not for them".to_owned(),
-            ));
-        }
-        let Some(authorities) = &tls.authorities else {
-            let reason = "no file of authorities: expected the certificates that brokers' are signed by";
-            return Err(CollectorError::Tls { reason: reason.to_owned() });
-        };
-        client.set("ssl.ca.location", authorities.display().to_string());
-        if let Some((certificate, key)) = &tls.identity {
-            client.set("ssl.certificate.location", certificate.display().to_string());
-            client.set("ssl.key.location", key.display().to_string());
-        }
-    }
-    if let (Some(user), Some(path)) = (&address.user, &address.password_file) {
-        let mechanism = match address.mechanism {
-            Mechanism::Plain => "PLAIN",
-            Mechanism::ScramSha256 => "SCRAM-SHA-256",
-            Mechanism::ScramSha512 => "SCRAM-SHA-512",
-        };
-        client.set("sasl.mechanisms", mechanism).set("sasl.username", user);
-        client.set("sasl.password", password(path)?);
-    }
-    Ok(())
-}
-
-fn failed(address: &KafkaAddress, reason: String) -> CollectorError {
-    CollectorError::Kafka { collector: address.to_string(), reason }
-}
-
-fn producer(client: &ClientConfig) -> Result<BaseProducer<Reports>, KafkaError> {
-    client.create_with_context(Reports::default())
 }

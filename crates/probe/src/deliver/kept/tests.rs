@@ -42,8 +42,7 @@ fn status_when(kept: &mut Kept, is: impl Fn(&[OutletStatus]) -> bool) -> Vec<Out
 
 /// Without an archive.
 fn options(waiting: Waiting) -> KeptOptions {
-    let retention = Retention::default();
-    KeptOptions { retention, iceberg: false, archive: None, waiting, cache: None, notify: Notify::default() }
+    KeptOptions { writing: WriterOptions::new(wall_ns), waiting, cache: None }
 }
 
 /// At least so many are written at once, and twice as many may be pending.

@@ -1,0 +1,287 @@
+//! A feed: everything that is written to a dataset goes on to another place, a topic of Kafka for one, each record once.
+//!
+//! ```text
+//! records --> files (synced) --> read in the order of their numbers --> batches, each taken whole with its position
+//! ```
+//!
+//! The dataset is the journal. A file is sent when it has its name on disk, so what a killed program loses is in neither
+//! place. The place takes a batch and its [`Position`] together or not at all, and is asked for the position first: a
+//! batch of which nobody heard is not sent again. Where the feed is, is in `DIR/.feed` too, file by file, for a place that
+//! forgets.
+//!
+//! Joining makes files of what others had. Only files that were sent are joined while there is a feed, so a file that
+//! replaces others is never sent; those from before the feed began are, since they have smaller numbers than its first.
+//! Retention by age removes only what was sent; what must go for lack of room before is counted.
+//!
+//! Two places at once, and sending again what was sent, are not possible. `DIR/.feed` may be removed while nobody writes:
+//! then the feed begins anew.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use thalweg_flow::FlowRecord;
+use thalweg_flow::fields::Field;
+
+use crate::block::Block;
+use crate::dataset::{self, file_id};
+use crate::error::StoreError;
+use crate::file::FlowFile;
+use crate::upkeep::{Changes, Upkeep};
+
+/// The file that says where a feed is.
+const STATE: &str = ".feed";
+/// Its first line.
+const MARK: &str = "thalweg feed 1";
+/// The most records of a batch.
+const BATCH_RECORDS: usize = 32_768;
+
+/// A place that takes the records of datasets.
+pub trait Feed: Send + Sync + fmt::Debug {
+    /// Its address.
+    fn name(&self) -> &str;
+
+    /// What of it stays the same while its servers come and go.
+    fn identity(&self) -> &str;
+
+    /// Begins to send as this writer, a name that no other has; whoever still sends as the same one is shut out. `goes_on`
+    /// ends it early, with an error.
+    fn begin(&self, writer: &str, goes_on: &dyn Fn() -> bool) -> io::Result<Box<dyn FeedSession>>;
+}
+
+/// The right to send as a writer.
+pub trait FeedSession: Send {
+    /// How far the place has this writer's records.
+    fn position(&self) -> Option<Position>;
+
+    /// Sends records, which reach to a position. After an error nobody knows whether they arrived: the session is over.
+    fn send(&mut self, records: &[FlowRecord], to: Position, goes_on: &dyn Fn() -> bool) -> io::Result<()>;
+}
+
+/// A place in what a writer has written: so many rows of the file with a number, and all files with smaller ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position {
+    pub file: u64,
+    pub rows: u64,
+}
+
+/// Where a feed is, as `DIR/.feed` has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Fed {
+    /// The place.
+    to: String,
+    /// The name by which the place knows this writer.
+    writer: String,
+    /// The number of the first file that was written since the feed began.
+    first: u64,
+    /// Files up to this number were sent.
+    pub(crate) sent: u64,
+}
+
+impl Fed {
+    /// What the folder of a writer says, and why that cannot be read; `None` if it has no feed.
+    pub(crate) fn read(root: &Path) -> Result<Option<Self>, String> {
+        let text = match fs::read_to_string(root.join(STATE)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            read => read.map_err(|error| error.to_string())?,
+        };
+        let damaged =
+            || "it is damaged: nobody knows what was sent; remove it to send everything again".to_owned();
+        Self::parse(&text).map(Some).ok_or_else(damaged)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.strip_suffix('\n')?.split('\n');
+        let mut value = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ');
+        let rest = value("thalweg")?;
+        (MARK.strip_prefix("thalweg ") == Some(rest)).then_some(())?;
+        let (to, writer) = (value("to")?.to_owned(), value("writer")?.to_owned());
+        let (first, sent) = (value("first")?.parse().ok()?, value("sent")?.parse().ok()?);
+        Some(Self { to, writer, first, sent })
+    }
+
+    fn save(&self, root: &Path) -> Result<(), StoreError> {
+        let Self { to, writer, first, sent } = self;
+        dataset::replace(
+            root,
+            STATE,
+            &format!("{MARK}\nto {to}\nwriter {writer}\nfirst {first}\nsent {sent}\n"),
+        )
+    }
+
+    /// Whether the records of a file with this number were sent; if that does not say it, whether it replaces others must.
+    fn has<E>(&self, id: u64, replaces: impl FnOnce() -> Result<bool, E>) -> Result<bool, E> {
+        Ok(id <= self.sent || (id >= self.first && replaces()?))
+    }
+
+    /// The number of a file whose records were not sent. Fails if it must be opened for that and cannot be.
+    fn lacks(&self, path: &Path) -> Result<Option<u64>, StoreError> {
+        let replaces = || FlowFile::open(path).map(|file| !file.replaces.is_empty());
+        match file_id(path) {
+            Some(id) => Ok((!self.has(id, replaces)?).then_some(id)),
+            // It is another program's.
+            None => Ok(None),
+        }
+    }
+}
+
+impl Changes {
+    /// Sends what was not sent, and counts it.
+    pub(crate) fn feed(
+        &self,
+        feed: &dyn Feed,
+        session: &mut Option<Box<dyn FeedSession>>,
+        done: &mut Upkeep,
+    ) -> Result<(), StoreError> {
+        let mut fed = self.fed_to(feed)?;
+        loop {
+            let unsent = self.unfed(&fed)?;
+            if unsent.is_empty() || self.is_ending() {
+                return Ok(());
+            }
+            for (id, path) in unsent {
+                let ended = |error| StoreError::io("send records to", Path::new(feed.name()))(error);
+                let begin = || feed.begin(&fed.writer, &|| !self.is_ending()).map_err(ended);
+                let session_now = match session {
+                    Some(session) => session,
+                    None => session.insert(begin()?),
+                };
+                if let Err(error) = self.send_file(session_now.as_mut(), id, &path, done, feed.name()) {
+                    *session = None;
+                    return Err(error);
+                }
+                if self.is_ending() {
+                    return Ok(());
+                }
+                fed.sent = id;
+                fed.save(&self.root)?;
+                *self.fed.lock() = Ok(Some(fed.clone()));
+            }
+        }
+    }
+
+    /// Where the feed is; begins one if there is none.
+    pub(crate) fn fed_to(&self, feed: &dyn Feed) -> Result<Fed, StoreError> {
+        let mut known = self.fed.lock();
+        let unreadable = |what: String| StoreError::Unreadable { path: self.root.join(STATE), what };
+        match &*known {
+            Err(what) => Err(unreadable(what.clone())),
+            Ok(Some(fed)) if fed.to != feed.identity() => Err(unreadable(format!(
+                "records of this folder go to {}, and what was sent there is not sent to {} again: remove this file to send \
+                 everything there",
+                fed.to,
+                feed.identity()
+            ))),
+            Ok(Some(fed)) => Ok(fed.clone()),
+            Ok(None) => {
+                let fed =
+                    Fed { to: feed.identity().to_owned(), writer: new_name()?, first: self.id(), sent: 0 };
+                fed.save(&self.root)?;
+                *known = Ok(Some(fed.clone()));
+                Ok(fed)
+            }
+        }
+    }
+
+    /// Files that were not sent, in the order of their numbers.
+    fn unfed(&self, fed: &Fed) -> Result<Vec<(u64, PathBuf)>, StoreError> {
+        // Those of one write get their names together.
+        let files = {
+            let _names = self.publish.lock();
+            dataset::list(&self.root, dataset::Window::ALL)?
+        };
+        let mut unsent = Vec::new();
+        for path in files {
+            match fed.lacks(&path) {
+                Ok(Some(id)) => unsent.push((id, path)),
+                Ok(None) => {}
+                // It is gone, or damaged as readers say.
+                Err(error) if error.is_unreadable() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        unsent.sort_unstable();
+        Ok(unsent)
+    }
+
+    /// Sends a file's records, but for those that are there.
+    fn send_file(
+        &self,
+        session: &mut dyn FeedSession,
+        id: u64,
+        path: &Path,
+        done: &mut Upkeep,
+        name: &str,
+    ) -> Result<(), StoreError> {
+        let there = session.position().unwrap_or_default();
+        let mut skip = match there.file.cmp(&id) {
+            std::cmp::Ordering::Greater => return Ok(()),
+            std::cmp::Ordering::Equal => there.rows,
+            std::cmp::Ordering::Less => 0,
+        };
+        let file = match FlowFile::open(path) {
+            // It had to make room, which is counted, or readers say that it is damaged.
+            Err(error) if error.is_unreadable() => return Ok(()),
+            opened => opened?,
+        };
+        // What is there is to be here, whatever happens to this machine.
+        path.parent().map_or(Ok(()), dataset::sync_folder)?;
+        let mut at = Position { file: id, rows: 0 };
+        let mut records = Vec::new();
+        for (number, group) in file.row_groups.iter().enumerate() {
+            if skip >= group.rows as u64 {
+                skip -= group.rows as u64;
+                at.rows += group.rows as u64;
+                continue;
+            }
+            let mut block = Block::new(group.rows);
+            file.load(number, Field::STORED, &mut block)?;
+            let from = usize::try_from(std::mem::take(&mut skip)).unwrap_or(usize::MAX);
+            at.rows += from as u64;
+            for first in (from..group.rows).step_by(BATCH_RECORDS) {
+                let rows = first..(first + BATCH_RECORDS).min(group.rows);
+                records.clear();
+                for row in rows {
+                    records.push(block.record(row)?);
+                }
+                if self.is_ending() {
+                    return Ok(());
+                }
+                at.rows += records.len() as u64;
+                let sent = session.send(&records, at, &|| !self.is_ending());
+                sent.map_err(StoreError::io("send records to", Path::new(name)))?;
+                done.records_fed += records.len() as u64;
+            }
+        }
+        done.files_fed += 1;
+        Ok(())
+    }
+
+    /// Whether a file may be joined with others, as far as a feed is concerned.
+    pub(crate) fn may_join(&self, file: &FlowFile) -> bool {
+        let replaces = || Ok::<_, Infallible>(!file.replaces.is_empty());
+        match &*self.fed.lock() {
+            Ok(None) => true,
+            Ok(Some(fed)) => file_id(&file.path).is_some_and(|id| fed.has(id, replaces) == Ok(true)),
+            Err(_) => false,
+        }
+    }
+
+    /// Whether the feed, if there is one, does not need a file any more.
+    pub(crate) fn is_fed(&self, path: &Path) -> bool {
+        let lacks = |fed: &Fed| !matches!(fed.lacks(path), Ok(None));
+        !self.feeds || dataset::is_rollup(path) || matches!(&*self.fed.lock(), Ok(Some(fed)) if !lacks(fed))
+    }
+}
+
+/// A name that no other writer has, wherever it runs.
+fn new_name() -> Result<String, StoreError> {
+    let path = Path::new("/proc/sys/kernel/random/uuid");
+    let text = fs::read_to_string(path).map_err(StoreError::io("read", path))?;
+    Ok(format!("thalweg-{}", text.trim()))
+}
+
+#[cfg(test)]
+mod tests;

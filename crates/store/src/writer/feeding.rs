@@ -1,0 +1,72 @@
+//! The thread that sends records on as soon as they are on disk, those of writers that have ended too.
+
+use std::cell::Cell;
+use std::time::Instant;
+
+use super::Shared;
+use super::lock::Lock;
+use crate::dataset;
+use crate::error::StoreError;
+use crate::feed::Feed;
+use crate::iceberg::Table;
+use crate::upkeep::{Upkeep, recover};
+
+impl Shared {
+    /// The body of the feeding thread, which may wait for the feed's place for long.
+    pub(super) fn feed(&self) {
+        let seen = Cell::new(0);
+        let longest = *self.options.retry.end();
+        self.repeat(
+            longest,
+            |state| state.status.files_published > seen.get(),
+            || {
+                seen.set(self.state().status.files_published);
+                self.feed_once().is_ok()
+            },
+        );
+    }
+
+    /// Sends what was not sent.
+    pub(super) fn feed_once(&self) -> Result<Upkeep, StoreError> {
+        let Some(feed) = self.options.feed.as_deref() else { return Ok(Upkeep::default()) };
+        let mut done = Upkeep::default();
+        let fed = self.changes.feed(feed, &mut self.session.lock(), &mut done);
+        let fed = fed.and_then(|()| self.feed_of_others(feed, &mut done));
+        // Who ends has not failed.
+        let fed = fed.or_else(|error| if self.changes.is_ending() { Ok(()) } else { Err(error) });
+        self.state().status.upkeep.add(&done);
+        self.note_fed(fed.as_ref().err());
+        fed.map(|()| done)
+    }
+
+    /// Does the same for writers that have ended, for nobody else would.
+    fn feed_of_others(&self, feed: &dyn Feed, done: &mut Upkeep) -> Result<(), StoreError> {
+        for folder in dataset::parts(dataset::home(self.root()))? {
+            if folder == self.root() {
+                continue;
+            }
+            let mut lock = match Lock::take(&folder) {
+                Err(StoreError::Busy { .. }) => continue,
+                // Upkeep tells that it did not end properly.
+                Ok((_, left)) if !left.is_empty() => continue,
+                taken => taken?.0,
+            };
+            let table = Table::new(&folder, self.options.iceberg, self.options.now_ns);
+            let (_, next_id) = recover(&folder)?;
+            let fed = self.changes_of(&folder, next_id, table).feed(feed, &mut None, done);
+            lock.release(true)?;
+            fed?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn note_fed(&self, error: Option<&StoreError>) {
+        let Some(feed) = &self.options.feed else { return };
+        let mut state = self.state();
+        state.status.feed_error = error.map(StoreError::to_string);
+        state.status.feed_errors += u64::from(error.is_some());
+        let told = state.feed_trouble.turn(error.is_some(), Instant::now());
+        drop(state);
+        self.tell_sending(told, ("sent", feed.name()), error);
+    }
+}
