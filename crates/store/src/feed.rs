@@ -35,8 +35,8 @@ use crate::upkeep::{Changes, Upkeep};
 const STATE: &str = ".feed";
 /// Its first line.
 const MARK: &str = "thalweg feed 1";
-/// The most records of a batch.
-const BATCH_RECORDS: usize = 32_768;
+/// The most records of a batch; in tests, fewer than files have.
+const BATCH_RECORDS: usize = if cfg!(test) { 16 } else { 32_768 };
 
 /// A place that takes the records of datasets.
 pub trait Feed: Send + Sync + fmt::Debug {
@@ -127,6 +127,28 @@ impl Fed {
     }
 }
 
+/// Records on their way, and where they reach to.
+struct Batch<'a> {
+    session: &'a mut dyn FeedSession,
+    name: &'a Path,
+    records: Vec<FlowRecord>,
+    at: Position,
+}
+
+impl Batch<'_> {
+    /// Sends them if there are any.
+    fn send(&mut self, changes: &Changes, done: &mut Upkeep) -> Result<(), StoreError> {
+        if self.records.is_empty() {
+            return Ok(());
+        }
+        let sent = self.session.send(&self.records, self.at, &|| !changes.is_ending());
+        sent.map_err(StoreError::io("send records to", self.name))?;
+        done.records_fed += self.records.len() as u64;
+        self.records.clear();
+        Ok(())
+    }
+}
+
 impl Changes {
     /// Sends what was not sent, and counts it.
     pub(crate) fn feed(
@@ -135,31 +157,108 @@ impl Changes {
         session: &mut Option<Box<dyn FeedSession>>,
         done: &mut Upkeep,
     ) -> Result<(), StoreError> {
-        let mut fed = self.fed_to(feed)?;
-        loop {
-            let unsent = self.unfed(&fed)?;
-            if unsent.is_empty() || self.is_ending() {
+        let fed = self.fed_to(feed)?;
+        let files = self.unfed(&fed)?;
+        if files.is_empty() {
+            return Ok(());
+        }
+        let name = Path::new(feed.name());
+        let open = match session {
+            Some(session) => session,
+            None => {
+                let begun = feed.begin(&fed.writer, &|| !self.is_ending());
+                session.insert(begun.map_err(StoreError::io("send records to", name))?)
+            }
+        };
+        let mut batch = Batch {
+            at: open.position().unwrap_or_default(),
+            session: open.as_mut(),
+            name,
+            records: Vec::new(),
+        };
+        let sent = self.send_files(fed, &files, &mut batch, done);
+        if sent.is_err() {
+            *session = None;
+        }
+        sent
+    }
+
+    fn send_files(
+        &self,
+        mut fed: Fed,
+        files: &[(u64, PathBuf)],
+        batch: &mut Batch<'_>,
+        done: &mut Upkeep,
+    ) -> Result<(), StoreError> {
+        let mut complete = fed.sent;
+        for (place, (id, path)) in files.iter().enumerate() {
+            if self.is_ending() {
                 return Ok(());
             }
-            for (id, path) in unsent {
-                let ended = |error| StoreError::io("send records to", Path::new(feed.name()))(error);
-                let begin = || feed.begin(&fed.writer, &|| !self.is_ending()).map_err(ended);
-                let session_now = match session {
-                    Some(session) => session,
-                    None => session.insert(begin()?),
-                };
-                if let Err(error) = self.send_file(session_now.as_mut(), id, &path, done, feed.name()) {
-                    *session = None;
-                    return Err(error);
-                }
-                if self.is_ending() {
-                    return Ok(());
-                }
-                fed.sent = id;
-                fed.save(&self.root)?;
-                *self.fed.lock() = Ok(Some(fed.clone()));
+            let before = done.records_fed;
+            // A file behind the position has arrived.
+            if *id >= batch.at.file {
+                self.read_file(*id, path, batch, done)?;
+            }
+            if done.records_fed > before {
+                // What is on its way begins behind the last complete file.
+                fed = self.note_sent(fed, complete)?;
+            }
+            complete = *id;
+            done.files_fed += 1;
+            if place + 1 == files.len() {
+                batch.send(self, done)?;
+                self.note_sent(fed.clone(), complete)?;
             }
         }
+        Ok(())
+    }
+
+    /// Adds a file's records to those on their way, but for those that have arrived; sends them whenever they are many.
+    fn read_file(
+        &self,
+        id: u64,
+        path: &Path,
+        batch: &mut Batch<'_>,
+        done: &mut Upkeep,
+    ) -> Result<(), StoreError> {
+        let mut skip = if batch.at.file == id { batch.at.rows } else { 0 };
+        let file = match FlowFile::open(path) {
+            // It had to make room, which is counted, or readers say that it is damaged.
+            Err(error) if error.is_unreadable() => return Ok(()),
+            opened => opened?,
+        };
+        // What is there is to be here, whatever happens to this machine.
+        path.parent().map_or(Ok(()), dataset::sync_folder)?;
+        let mut rows = 0;
+        for (number, group) in file.row_groups.iter().enumerate() {
+            let skipped = skip.min(group.rows as u64);
+            skip -= skipped;
+            rows += skipped;
+            let first = usize::try_from(skipped).unwrap_or(group.rows);
+            if first == group.rows {
+                continue;
+            }
+            let mut block = Block::new(group.rows);
+            file.load(number, Field::STORED, &mut block)?;
+            for row in first..group.rows {
+                if batch.records.len() == BATCH_RECORDS {
+                    batch.send(self, done)?;
+                }
+                batch.records.push(block.record(row)?);
+                rows += 1;
+                batch.at = Position { file: id, rows };
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes down that the records of files up to this number were sent.
+    fn note_sent(&self, fed: Fed, complete: u64) -> Result<Fed, StoreError> {
+        let fed = Fed { sent: complete.max(fed.sent), ..fed };
+        fed.save(&self.root)?;
+        *self.fed.lock() = Ok(Some(fed.clone()));
+        Ok(fed)
     }
 
     /// Where the feed is; begins one if there is none.
@@ -204,59 +303,6 @@ impl Changes {
         }
         unsent.sort_unstable();
         Ok(unsent)
-    }
-
-    /// Sends a file's records, but for those that are there.
-    fn send_file(
-        &self,
-        session: &mut dyn FeedSession,
-        id: u64,
-        path: &Path,
-        done: &mut Upkeep,
-        name: &str,
-    ) -> Result<(), StoreError> {
-        let there = session.position().unwrap_or_default();
-        let mut skip = match there.file.cmp(&id) {
-            std::cmp::Ordering::Greater => return Ok(()),
-            std::cmp::Ordering::Equal => there.rows,
-            std::cmp::Ordering::Less => 0,
-        };
-        let file = match FlowFile::open(path) {
-            // It had to make room, which is counted, or readers say that it is damaged.
-            Err(error) if error.is_unreadable() => return Ok(()),
-            opened => opened?,
-        };
-        // What is there is to be here, whatever happens to this machine.
-        path.parent().map_or(Ok(()), dataset::sync_folder)?;
-        let mut at = Position { file: id, rows: 0 };
-        let mut records = Vec::new();
-        for (number, group) in file.row_groups.iter().enumerate() {
-            if skip >= group.rows as u64 {
-                skip -= group.rows as u64;
-                at.rows += group.rows as u64;
-                continue;
-            }
-            let mut block = Block::new(group.rows);
-            file.load(number, Field::STORED, &mut block)?;
-            let from = usize::try_from(std::mem::take(&mut skip)).unwrap_or(usize::MAX);
-            at.rows += from as u64;
-            for first in (from..group.rows).step_by(BATCH_RECORDS) {
-                let rows = first..(first + BATCH_RECORDS).min(group.rows);
-                records.clear();
-                for row in rows {
-                    records.push(block.record(row)?);
-                }
-                if self.is_ending() {
-                    return Ok(());
-                }
-                at.rows += records.len() as u64;
-                let sent = session.send(&records, at, &|| !self.is_ending());
-                sent.map_err(StoreError::io("send records to", Path::new(name)))?;
-                done.records_fed += records.len() as u64;
-            }
-        }
-        done.files_fed += 1;
-        Ok(())
     }
 
     /// Whether a file may be joined with others, as far as a feed is concerned.

@@ -11,6 +11,7 @@ use std::net::{IpAddr, ToSocketAddrs};
 
 use serde_json::json;
 use thalweg_ports::collector::TlsOptions;
+use thalweg_ports::live::wall_ns;
 use thalweg_store::query::{Graph, Key, KeyValue, Metric, Query, Scanned, Series, Sums, Top};
 use thalweg_store::{
     Filter, Recovery, Retention, Rolled, RollupSummary, Skipped, StoreError, Upkeep, Window, Writer,

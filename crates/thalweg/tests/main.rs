@@ -8,6 +8,8 @@ mod collectors;
 mod command_line;
 mod docs;
 mod examples;
+#[cfg(feature = "kafka")]
+mod feed;
 mod flows;
 mod flows_archive;
 mod flows_asked;

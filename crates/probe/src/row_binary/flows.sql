@@ -82,7 +82,11 @@ WHERE event IS NULL
 GROUP BY hour, exporter, src, dst;
 
 -- From Kafka, for `kafka://BROKER/flows?format=protobuf`. Put crates/probe/proto/flow_record.proto into the server's
--- format_schema_path, and name your brokers here.
+-- format_schema_path, and name your brokers here. A server that dies may insert what it read last again. With a Keeper it
+-- does not: before these statements say `SET allow_kafka_offsets_storage_in_keeper = 1` (of 26.9; before, the name was
+-- `allow_experimental_kafka_offsets_storage_in_keeper`), and add two settings below:
+--     kafka_keeper_path = '/clickhouse/flows_from_kafka', kafka_replica_name = 'one'
+-- Then the server reads the same block again, and the tables above drop what they have.
 CREATE FUNCTION IF NOT EXISTS thalweg_address AS (bytes) -> CAST(
     toFixedString(if(length(bytes) = 4, concat(unhex('00000000000000000000FFFF'), bytes), bytes), 16),
     if(isNullable(bytes), 'Nullable(IPv6)', 'IPv6'));

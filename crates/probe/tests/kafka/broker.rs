@@ -4,11 +4,14 @@
 //! beside the test's program.
 
 use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// Where its files are, for tests of other crates too.
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../probe/tests/kafka");
 /// How long a broker may take to answer.
 const UP_WITHIN: Duration = Duration::from_secs(120);
 
@@ -145,19 +148,19 @@ impl Broker {
         bytes
     }
 
-    /// All messages of these topics, read by Kafka's own client.
+    /// All committed messages of these topics, read by Kafka's own client.
     pub(crate) fn read(&self, topics: &[&str]) -> Vec<Message> {
-        let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kafka/Read.java");
-        let output = self
-            .java_command()
-            // It holds all messages of a topic; a slow machine needs many.
-            .arg("-Xmx1g")
-            .arg(program)
-            .arg(format!("127.0.0.1:{}", self.port))
-            .args(topics)
-            .output()
-            .expect("java runs");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let mut messages = Vec::new();
+        self.read_each(topics, |message| messages.push(message));
+        messages
+    }
+
+    /// The same, one by one.
+    pub(crate) fn read_each(&self, topics: &[&str], mut take: impl FnMut(Message)) {
+        let mut command = self.java_command();
+        command.arg(Path::new(FOLDER).join("Read.java")).arg(format!("127.0.0.1:{}", self.port)).args(topics);
+        let mut reader = command.stdout(Stdio::piped()).spawn().expect("java runs");
+        let lines = BufReader::new(reader.stdout.take().expect("a pipe")).lines();
         let message = |line: &str| {
             let mut fields = line.split('\t');
             let mut next = || fields.next().expect("five fields");
@@ -169,7 +172,8 @@ impl Broker {
                 value: bytes(next()),
             }
         };
-        String::from_utf8(output.stdout).expect("text").lines().map(message).collect()
+        lines.for_each(|line| take(message(&line.expect("text"))));
+        assert!(reader.wait().expect("it is our child").success(), "the reader failed");
     }
 
     fn java(&self, class: &str) -> Command {
@@ -256,7 +260,7 @@ fn jars() -> Result<PathBuf, String> {
     let making = folder.with_extension(std::process::id().to_string());
     let fetched = Command::new("mvn")
         .args(["-q", "-B", "-f"])
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kafka/pom.xml"))
+        .arg(Path::new(FOLDER).join("pom.xml"))
         .args(["dependency:copy-dependencies", "-DincludeScope=runtime"])
         .arg(format!("-DoutputDirectory={}", making.display()))
         .output()

@@ -60,6 +60,7 @@ impl KafkaTopic {
         secure(&mut sending, address, tls)?;
         secure(&mut asking, address, tls)?;
         sending
+            .set("linger.ms", "5")
             .set("transaction.timeout.ms", TRANSACTION_MS.to_string())
             .set("message.timeout.ms", STEP_WITHIN.as_millis().to_string());
         asking.set("enable.auto.commit", "false");

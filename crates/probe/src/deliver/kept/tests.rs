@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)] // a helper that fails fails the test
 
 use thalweg_flow::{Counters, EndReason, FlowKey};
+use thalweg_ports::live::wall_ns;
 use thalweg_testdata::s3_server::{ACCESS_KEY, S3Server, SECRET_KEY};
 use thalweg_text::calendar::format_time;
 
@@ -116,7 +117,8 @@ fn a_bucket_that_is_away_is_named_and_the_folder_is_well() {
     let text = format!("[default]\naws_access_key_id={ACCESS_KEY}\naws_secret_access_key={SECRET_KEY}\n");
     std::fs::write(&credentials, text).unwrap();
     let url = format!("{}&credentials_file={}", server.url("edge1"), credentials.display());
-    let options = KeptOptions { archive: Some(open_archive(&url).unwrap()), ..options(Waiting::Never) };
+    let mut options = options(Waiting::Never);
+    options.writing.archive = Some(open_archive(&url).unwrap());
     let mut kept = Kept::open(folder.path(), options).unwrap();
     let status = status_when(&mut kept, |status| status.iter().any(|outlet| outlet.error.is_some()));
     let [here, there] = &status[..] else { panic!("{status:?}") };
