@@ -24,7 +24,7 @@ use thalweg_text::calendar::HOUR_NS;
 /// 2026-11-22T05:00:00Z.
 const START_NS: u64 = 1_795_323_600_000_000_000;
 const ROUNDS: u64 = 4;
-const RECORDS: u64 = 50_000;
+const RECORDS: u64 = 36_000;
 const SOONER_OR_LATER: Duration = Duration::from_secs(120);
 
 /// Writes records of an hour, in two files.
