@@ -146,7 +146,8 @@ mod tests {
             prop_assert!(view.checksum_holds(source, destination));
             let pseudo = pseudo_sum(source, destination, PROTOCOL, length);
             let covers = |start| fold(sum(&bytes[..length], start)) == 0xffff;
-            prop_assert!(covers(if is_ipv6 || pseudo_header { pseudo } else { 0 }));
+            let expected = if is_ipv6 || pseudo_header { pseudo } else { 0 };
+            prop_assert!(covers(expected));
             bytes[8 + bit / 8 % (length - 8)] ^= 1 << (bit % 8);
             prop_assert!(!VrrpView::new(&bytes, is_ipv6).unwrap().checksum_holds(source, destination));
             for cut in 0..length {

@@ -127,7 +127,7 @@ impl Stream {
         });
     }
 
-    fn is_whole(mut self) {
+    fn ends_whole(mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let sent = self.server.join().expect("the server does not panic");
         eventually("curl ends", || self.client.has_ended().then_some(()));
@@ -221,7 +221,7 @@ fn the_example_border_router_survives_either_transit() {
         stream.goes_on();
     }
     policy_holds(&site, &router);
-    stream.is_whole();
+    stream.ends_whole();
     router.counters_add_up();
     assert!(router.process.end(), "the router stops with success");
 }
