@@ -82,9 +82,8 @@ pub(crate) fn asked(from: &str, host: Host) -> String {
 }
 
 /// The page that curl fetches.
-pub(crate) fn curl(site: &Site, from: Host, more: &[&str], url: &str) -> Option<String> {
-    let arguments = [&["-s", "-S", "-g", "-m", "2"], more, &[url]].concat();
-    let output = site.output(&site.namespace(from), "curl", &arguments);
+pub(crate) fn curl(site: &Site, from: Host, url: &str) -> Option<String> {
+    let output = site.output(&site.namespace(from), "curl", &["-s", "-S", "-g", "-m", "2", url]);
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 

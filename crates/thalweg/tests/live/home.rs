@@ -34,7 +34,7 @@ fn has_by_itself(site: &Site, host: Host, network: &str) {
 
 /// The page that a host gets.
 fn fetched(site: &Site, from: Host, url: &str) -> String {
-    eventually(&format!("{} fetches {url}", from.port), || curl(site, from, &[], url))
+    eventually(&format!("{} fetches {url}", from.port), || curl(site, from, url))
 }
 
 /// A host tries in vain, and the router has dropped what it sent for this reason.
@@ -91,7 +91,7 @@ fn only_the_server_is_public(site: &Site, router: &Router<'_>) {
     for (host, to) in
         [(OUTSIDE, "[2001:db8:1::2]:8444"), (GUEST, "10.1.0.2:8443"), (GUEST, "[2001:db8:1::2]:8443")]
     {
-        let page = || curl(site, host, &[], &format!("http://{to}/"));
+        let page = || curl(site, host, &format!("http://{to}/"));
         is_kept_out(router, &format!("curl from {} to {to}", host.port), "firewall-not-asked", page);
     }
 }

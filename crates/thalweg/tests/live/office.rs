@@ -24,7 +24,7 @@ fn run(site: &Site) -> Router<'_> {
 fn web_comes_by(site: &Site, provider: usize) {
     let pages = PROVIDERS.map(|provider| asked(provider.gateway_v4, provider));
     eventually(&format!("curl comes by provider {provider}"), || {
-        let page = curl(site, OFFICE, &[], &format!("http://{INTERNET}:8080/"))?;
+        let page = curl(site, OFFICE, &format!("http://{INTERNET}:8080/"))?;
         assert!(pages.contains(&page), "no provider sees another address: {page}");
         (page == pages[provider]).then_some(())
     });
@@ -173,14 +173,14 @@ fn the_example_of_two_providers_shares_its_gateway_with_keepalived() {
     router.process.kill();
     eventually("keepalived takes over", || keepalived_has(&site, GATEWAY).then_some(()));
     eventually("the office goes by the second router", || {
-        let page = curl(&site, OFFICE, &[], &format!("http://{INTERNET}:8080/"))?;
+        let page = curl(&site, OFFICE, &format!("http://{INTERNET}:8080/"))?;
         (page == asked(OFFICE.v4, GUEST)).then_some(())
     });
 
     let router = run(&site);
     eventually("keepalived steps back", || (!keepalived_has(&site, GATEWAY)).then_some(()));
     eventually("the office goes by its own router again", || {
-        let page = curl(&site, OFFICE, &[], &format!("http://{INTERNET}:8080/"))?;
+        let page = curl(&site, OFFICE, &format!("http://{INTERNET}:8080/"))?;
         (page == asked(OUTSIDE.gateway_v4, OUTSIDE)).then_some(())
     });
     ends_well(router);
