@@ -40,6 +40,10 @@ table! {
         Key::flag("preempt").default(true).restart(CHANGED).help("take over from a router of lower priority");
     static ACCEPT: Key<bool> =
         Key::flag("accept").default(false).restart(CHANGED).help("answer echo requests to the addresses though they are not the port's own");
+    static PSEUDO_HEADER: Key<bool> = Key::flag("pseudo_header")
+        .default(false)
+        .restart(CHANGED)
+        .help("with IPv4 the checksum covers a pseudo header, as by default with keepalived and FRR");
 }
 
 const INTERVAL_MAX_MS: u64 = INTERVAL_MAX_CS as u64 * 10;
@@ -85,6 +89,7 @@ fn read_one(reader: &mut Reader, section: &mut Section<'_>, ports: &Ports) -> Op
     let interval = section.read(reader, &INTERVAL_MS);
     let interval_ms = interval.as_ref().map(|at| at.value).or_else(|| INTERVAL_MS.default_value(reader));
     let (preempt, accept) = (section.get(reader, &PREEMPT)?, section.get(reader, &ACCEPT)?);
+    let pseudo_header = section.get(reader, &PSEUDO_HEADER)?;
     let port_item = port?;
     let port = ports.named(reader, &port_item)?;
     check_port(reader, ports, port, &port_item);
@@ -94,7 +99,7 @@ fn read_one(reader: &mut Reader, section: &mut Section<'_>, ports: &Ports) -> Op
         reader.error(ErrorKind::BadValue, &at.span, message, "a multiple of 10");
     }
     let (id, priority, interval_cs) = (id?.value, priority?, interval_ms? / 10);
-    Some(VrrpConfig { port, id, addresses, priority, interval_cs, preempt, accept })
+    Some(VrrpConfig { port, id, addresses, priority, interval_cs, preempt, accept, pseudo_header })
 }
 
 fn check_port(reader: &mut Reader, ports: &Ports, port: u16, item: &Item<'_>) {

@@ -94,8 +94,13 @@ header! {
 
 impl VrrpRepr {
     /// Encodes the payload of an advertisement between these addresses. `self.count` is that of `addresses`, which are
-    /// of the same family.
-    pub fn encode(&self, addresses: &[IpAddr], source: IpAddr, destination: IpAddr) -> Vec<u8> {
+    /// of the same family. IPv6's checksum always covers a pseudo header, IPv4's if `pseudo_header` says so.
+    pub fn encode(
+        &self,
+        addresses: &[IpAddr],
+        (source, destination): (IpAddr, IpAddr),
+        pseudo_header: bool,
+    ) -> Vec<u8> {
         let mut message = self.fields().to_vec();
         message[0] = KIND;
         for address in addresses {
@@ -105,8 +110,8 @@ impl VrrpRepr {
             }
         }
         let pseudo = match source {
-            IpAddr::V4(_) => 0,
-            IpAddr::V6(_) => pseudo_sum(source, destination, PROTOCOL, message.len()),
+            IpAddr::V4(_) if !pseudo_header => 0,
+            _ => pseudo_sum(source, destination, PROTOCOL, message.len()),
         };
         let checksum = finish(sum(&message, pseudo));
         message[6..8].copy_from_slice(&checksum.to_be_bytes());
@@ -124,13 +129,14 @@ mod tests {
         fn what_is_written_is_read(
             id: u8, priority: u8, interval in 0u16..=INTERVAL_MAX_CS, v4 in prop::collection::vec(any::<u32>(), 1..6),
             v6 in prop::collection::vec(any::<u128>(), 1..6), is_ipv6: bool, source: u128, padding in 0usize..9, bit in 0usize..64,
+            pseudo_header: bool,
         ) {
             let (addresses, source, destination): (Vec<IpAddr>, IpAddr, IpAddr) = match is_ipv6 {
                 true => (v6.iter().map(|a| Ipv6Addr::from(*a).into()).collect(), Ipv6Addr::from(source).into(), GROUP_V6.into()),
                 false => (v4.iter().map(|a| Ipv4Addr::from(*a).into()).collect(), Ipv4Addr::from(source as u32).into(), GROUP_V4.into()),
             };
             let repr = VrrpRepr { id, priority, count: addresses.len() as u8, interval };
-            let mut bytes = repr.encode(&addresses, source, destination);
+            let mut bytes = repr.encode(&addresses, (source, destination), pseudo_header);
             let length = bytes.len();
             bytes.resize(length + padding, 0);
             let view = VrrpView::new(&bytes, is_ipv6).unwrap();
@@ -138,6 +144,10 @@ mod tests {
             prop_assert_eq!(view.interval_cs(), interval);
             prop_assert_eq!(view.addresses().collect::<Vec<_>>(), addresses);
             prop_assert!(view.checksum_holds(source, destination));
+            let pseudo = pseudo_sum(source, destination, PROTOCOL, length);
+            let covers = |start| fold(sum(&bytes[..length], start)) == 0xffff;
+            let expected = if is_ipv6 || pseudo_header { pseudo } else { 0 };
+            prop_assert!(covers(expected));
             bytes[8 + bit / 8 % (length - 8)] ^= 1 << (bit % 8);
             prop_assert!(!VrrpView::new(&bytes, is_ipv6).unwrap().checksum_holds(source, destination));
             for cut in 0..length {

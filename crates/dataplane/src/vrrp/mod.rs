@@ -53,6 +53,8 @@ pub struct VrrpConfig {
     pub preempt: bool,
     /// Whether the router itself may be spoken to at the addresses.
     pub accept: bool,
+    /// Whether the checksum of IPv4 advertisements covers a pseudo header.
+    pub pseudo_header: bool,
 }
 
 impl VrrpConfig {
@@ -162,7 +164,7 @@ impl VirtualRouter {
         let (group, config) = (self.config().group(), self.config());
         let count = u8::try_from(config.addresses.len()).ok()?;
         let repr = VrrpRepr { id: config.id, priority, count, interval: config.interval_cs };
-        let message = repr.encode(&config.addresses, source, group);
+        let message = repr.encode(&config.addresses, (source, group), config.pseudo_header);
         let header = match (source, group) {
             (IpAddr::V4(source), IpAddr::V4(group)) => {
                 let header = Ipv4Repr::new(source, group, PROTOCOL, message.len());

@@ -16,6 +16,7 @@ fn config(priority: u8, is_ipv6: bool) -> VrrpConfig {
         interval_cs: INTERVAL_CS,
         preempt: true,
         accept: false,
+        pseudo_header: false,
     }
 }
 
@@ -209,7 +210,7 @@ fn advertisements_from_beyond_the_link_and_of_others_count_for_nothing() {
     let packet = |ttl: u8, id: u8, interval: u16| {
         let (from, to) = (source(1, false), IpAddr::from(GROUP_V4));
         let listed = ["192.0.2.1".parse().unwrap()];
-        let message = VrrpRepr { id, priority: 200, count: 1, interval }.encode(&listed, from, to);
+        let message = VrrpRepr { id, priority: 200, count: 1, interval }.encode(&listed, (from, to), false);
         let IpAddr::V4(from) = from else { unreachable!("IPv4") };
         let header = Ipv4Repr { ttl, ..Ipv4Repr::new(from, GROUP_V4, PROTOCOL, message.len()) };
         [&header.encode()[..], &message].concat()

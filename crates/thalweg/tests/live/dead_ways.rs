@@ -4,6 +4,7 @@
 //! addresses.
 
 use std::fs;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Process, Router, Site, eventually, has};
@@ -155,30 +156,45 @@ fn routes_of_the_kernel_stand_by_by_metric() {
 pub(crate) struct Bird<'t> {
     pub(crate) transit: Host,
     pub(crate) asn: u32,
+    /// The router's AS.
+    pub(crate) router_asn: u32,
     pub(crate) hold_time_s: u32,
-    /// The network that it announces.
-    pub(crate) prefix: &'t str,
+    /// The networks that it announces.
+    pub(crate) prefixes: &'t [&'t str],
     /// The first statements of its export filter.
     pub(crate) filter: &'t str,
 }
 
 /// A session whose hold timer would take four minutes to end it.
 pub(crate) const SLOW: Bird<'static> =
-    Bird { transit: GUEST, asn: 65002, hold_time_s: 240, prefix: BEYOND, filter: "" };
+    Bird { transit: GUEST, asn: 65002, router_asn: 65001, hold_time_s: 240, prefixes: &[BEYOND], filter: "" };
 
 pub(crate) fn bird(site: &Site, bird: &Bird<'_>) -> Process {
-    let Bird { transit, asn, hold_time_s, prefix, filter } = *bird;
+    let Bird { transit, asn, router_asn, hold_time_s, prefixes, filter } = *bird;
+    let routes: String = prefixes.iter().map(|prefix| format!("route {prefix} blackhole; ")).collect();
     let text = format!(
-        "router id {0};\nprotocol device {{}}\nprotocol static {{ ipv4; route {prefix} blackhole; }}\n\
-         protocol bgp peer {{ local {0} as {asn}; neighbor {1} as 65001; connect delay time 1; connect retry time 1;\n\
-         error wait time 1,1; hold time {hold_time_s}; ipv4 {{ import none; export filter {{ {filter} accept; }}; }}; }}\n",
+        "router id {0};\nprotocol device {{}}\nprotocol static {{ ipv4; {routes}}}\n\
+         protocol bgp peer {{ local {0} as {asn}; neighbor {1} as {router_asn}; connect delay time 1; connect retry time 1;\n\
+         error wait time 1,1; hold time {hold_time_s}; ipv4 {{ import all; export filter {{ {filter} accept; }}; }}; }}\n",
         transit.v4, transit.gateway_v4
     );
     let file = site.file(&format!("{}.conf", transit.port));
     fs::write(&file, text).expect("the folder is writable");
-    let control = site.file(&format!("{}.ctl", transit.port));
-    let [file, control] = [file, control].map(|path| path.display().to_string());
+    let [file, control] = [file, bird_control(site, transit)].map(|path| path.display().to_string());
     site.start(&site.namespace(transit), "bird", &["-f", "-c", &file, "-s", &control])
+}
+
+/// The control socket of a transit's BIRD.
+fn bird_control(site: &Site, transit: Host) -> PathBuf {
+    site.file(&format!("{}.ctl", transit.port))
+}
+
+/// What a transit's BIRD has learned from the router.
+pub(crate) fn bird_learned(site: &Site, transit: Host) -> Option<String> {
+    let control = bird_control(site, transit).display().to_string();
+    let arguments = ["-s", &control, "show", "route", "protocol", "peer"];
+    let output = site.output(&site.namespace(transit), "birdc", &arguments);
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// The router's configuration for a BGP neighbor, including the part that all share.
@@ -238,7 +254,7 @@ fn the_network_of_a_port_that_is_down_is_reached_another_way() {
     if !has("bird") {
         return;
     }
-    let other = Bird { prefix: NETWORK, ..SLOW };
+    let other = Bird { prefixes: &[NETWORK], ..SLOW };
     let router = site.run_alone(&format!("{PORTS}{BGP}{}", neighbor(&other)), &[]);
     let _guest = bird(&site, &other);
     site.ip(&site.namespace(GUEST), "addr add 198.51.100.77/32 dev lo");

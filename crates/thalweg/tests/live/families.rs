@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 
+use crate::clients::dig;
 use crate::site::{Host, OFFICE, OUTSIDE, Site, eventually, has};
 use thalweg_testdata::uninterrupted;
 
@@ -137,10 +138,7 @@ fn a_name_of_an_ipv4_host_leads_through_dns64() {
     );
     std::fs::write(&file, text).expect("a file");
     let mut resolver = site.start(&office, "unbound", &["-d", "-c", &file.display().to_string()]);
-    let ask = |name: &str| {
-        let said = site.output(&office, "dig", &["@::1", "+short", "+time=2", "+tries=1", "AAAA", name]);
-        String::from_utf8_lossy(&said.stdout).trim().parse::<Ipv6Addr>().ok()
-    };
+    let ask = |name: &str| dig(&site, &office, "::1", "AAAA", name)?.parse::<Ipv6Addr>().ok();
     let address = eventually("the resolver answers", || ask("www.example"));
     assert_eq!(address.to_string(), MAPPED);
     let own = ask("six.example").map(|own| own.to_string());

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::dead_ways::{BGP, Bird, back_to_office, bird, established, neighbor};
+use crate::dead_ways::{BGP, Bird, SLOW, back_to_office, bird, established, neighbor};
 use crate::site::{OFFICE, OUTSIDE, Site, eventually, has};
 use thalweg_testdata::Stop;
 
@@ -26,7 +26,7 @@ fn a_session_with_a_short_hold_time_stays_up() {
     if !has("bird") {
         return;
     }
-    let peer = Bird { transit: OUTSIDE, asn: 65003, hold_time_s: 9, prefix: "203.0.113.0/28", filter: "" };
+    let peer = Bird { transit: OUTSIDE, asn: 65003, hold_time_s: 9, ..SLOW };
     back_to_office(&site, OUTSIDE);
     let router = site.run_alone(&format!("{PORTS}{BGP}{}", neighbor(&peer)), &[]);
     let _bird = bird(&site, &peer);

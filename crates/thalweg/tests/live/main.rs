@@ -3,9 +3,11 @@
 
 #![cfg(target_os = "linux")]
 
+mod border;
 mod calls;
 mod capture;
 mod check;
+mod clients;
 mod clock;
 mod dead_ways;
 mod dhcp;
@@ -29,6 +31,7 @@ mod mirror;
 mod nat;
 mod nat_access;
 mod nat_events;
+mod office;
 mod offload;
 mod packets;
 mod programs;
@@ -40,6 +43,7 @@ mod saved_fib;
 mod sflow;
 mod site;
 mod soak;
+mod ssh;
 mod standby;
 mod tap;
 mod two_providers;

@@ -3,8 +3,7 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use serde_json::Value;
-
+use crate::clients::iperf3;
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually, has};
 use thalweg_testdata::uninterrupted;
 
@@ -115,12 +114,7 @@ fn in_the_kernel(driver: &str, more: &str, mode: &str) {
 
     if has("iperf3") {
         let before = offloaded(&router);
-        let _server = site.start(&outside, "iperf3", &["-s", "-1"]);
-        let sent = eventually("iperf3 listens", || {
-            let output = site.output(&office, "iperf3", &["-c", OUTSIDE.v4, "-n", "20M", "-J"]);
-            let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-            json["end"]["sum_sent"]["bytes"].as_u64()
-        });
+        let (_, sent) = iperf3(&site, OFFICE, (OUTSIDE, OUTSIDE.v4), &["-n", "20M"]);
         assert!(sent >= 20_000_000, "{sent}");
         // Counted as on the wire, merged or not.
         let forwarded = offloaded(&router) - before;

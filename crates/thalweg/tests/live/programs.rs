@@ -4,8 +4,7 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
-use serde_json::Value;
-
+use crate::clients::iperf3;
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Site, eventually, has};
 use thalweg_testdata::uninterrupted;
 
@@ -60,15 +59,8 @@ pub(crate) fn everything_works(driver: &str, arguments: &[&str]) {
     a_file_is_fetched(&site, &office);
     datagrams_come_back(&site, &guest);
     if has("iperf3") {
-        let _server = site.start(&site.namespace(OUTSIDE), "iperf3", &["-s", "-1"]);
-        let client = ["-c", OUTSIDE.v4, "-n", "4M", "-J"];
-        // iperf3 exits with success and an error in its JSON while nothing listens yet.
-        let sent = eventually("iperf3 listens", || {
-            let output = site.output(&office, "iperf3", &client);
-            let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-            json["end"]["sum_sent"]["bytes"].as_u64()
-        });
-        assert!(sent >= 4_000_000, "{sent}");
+        let (who, sent) = iperf3(&site, OFFICE, (OUTSIDE, OUTSIDE.v4), &["-n", "4M"]);
+        assert!(who == OUTSIDE.gateway_v4 && sent >= 4_000_000, "{sent} from {who}");
     }
     let queues = router.show(&["queues"]).expect("the router answers");
     let default = queues.iter().find(|queue| queue["port"] == "wan" && queue["class"] == "default");

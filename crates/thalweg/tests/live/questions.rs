@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Site, eventually};
+use crate::site::{GUEST, OFFICE, OUTSIDE, Site, eventually};
 
 /// An access list whose first rule counts pings, and a policer for all packets.
 const CONFIG: &str = r#"
@@ -150,72 +150,5 @@ fn a_router_without_bgp_answers_every_question() {
         }
     }
     assert!(router.said(&["status"], 80).contains("\nwrong:\n  port guest is down"));
-    assert!(router.process.end(), "the router stops with success");
-}
-
-/// The border router example as it is, except for the names of interfaces. Its two transits announce routes that
-/// it accepts and routes that it rejects.
-#[test]
-fn the_example_border_router_takes_routes_of_its_transits() {
-    let Some(site) = Site::new() else { return };
-    let example = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/live-transit/router.toml");
-    let config = std::fs::read_to_string(example).expect("the example");
-    let config = [("eth0", "wan"), ("eth1", "guest"), ("eth2", "lan")]
-        .iter()
-        .fold(config, |config, (from, to)| config.replace(&format!("\"{from}\""), &format!("\"{to}\"")));
-    let office = site.namespace(OFFICE);
-    for arguments in [
-        "addr flush dev eth0 scope global",
-        "addr add 192.0.2.10/24 dev eth0",
-        "route add default via 192.0.2.1",
-    ] {
-        site.ip(&office, arguments);
-    }
-    // Each transit announces a common network, one of its own, and prefixes that must not be announced.
-    let transit = |host: Host, asn: u32, net: &str, of_its_own: &str| {
-        let namespace = site.namespace(host);
-        let (its, ours) = (format!("{net}.1"), format!("{net}.2"));
-        for arguments in [
-            "addr flush dev eth0 scope global".to_owned(),
-            format!("addr add {its}/30 dev eth0"),
-            "addr add 8.8.8.8/32 dev lo".to_owned(),
-            format!("route add 192.0.2.0/24 via {ours}"),
-        ] {
-            site.ip(&namespace, &arguments);
-        }
-        let config = format!(
-            "[bgp]\nas = {asn}\nrouter_id = \"{its}\"\nlisten = [\"{its}\"]\n\
-             networks = [\"8.8.8.0/24\", \"{of_its_own}\", \"10.0.0.0/8\", \"192.0.2.128/25\"]\n\
-             [[bgp.neighbor]]\naddress = \"{ours}\"\nas = 64500\nimport = \"accept\"\nexport = \"accept\"\n"
-        );
-        let [file, socket] = ["toml", "sock"].map(|kind| site.file(&format!("{asn}.{kind}")));
-        std::fs::write(&file, config).expect("the folder is writable");
-        let [file, socket] = [file, socket].map(|path| path.display().to_string());
-        let run = ["run", "--threads", "1", "--socket", &socket, &file];
-        (site.start(&namespace, env!("CARGO_BIN_EXE_thalweg"), &run), namespace, socket)
-    };
-    let transits = [
-        transit(OUTSIDE, 64501, "198.51.100", "9.1.0.0/16"),
-        transit(GUEST, 64502, "203.0.113", "9.2.0.0/16"),
-    ];
-    let mut router = site.run_alone(&config, &[]);
-    let action = |address: &str| Some(router.show(&["fib", address])?.pop()?["action"].clone());
-    for (address, port) in [("9.1.1.1", "\"t1\""), ("9.2.1.1", "\"t2\"")] {
-        eventually("each transit's own network is behind it", || {
-            router.show(&["fib", address])?.pop()?.to_string().contains(port).then_some(())
-        });
-    }
-    eventually("the network that both announce is reachable", || site.pings(OFFICE, "8.8.8.8").then_some(()));
-    assert_eq!(action("10.9.9.9"), Some("no route".into()), "unused addresses are not claimed");
-    for (_process, namespace, socket) in &transits {
-        eventually("a transit gets the router's network and not the other's", || {
-            let ask = ["show", "bgp", "routes", "--socket", socket, "--format", "json"];
-            let said = site.said(namespace, env!("CARGO_BIN_EXE_thalweg"), &ask);
-            let routes: Vec<Value> =
-                said.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-            let has = |prefix: &str| routes.iter().any(|route| route["prefix"] == prefix);
-            (has("192.0.2.0/24") && has("9.1.0.0/16") != has("9.2.0.0/16")).then_some(())
-        });
-    }
     assert!(router.process.end(), "the router stops with success");
 }

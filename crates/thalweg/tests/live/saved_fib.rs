@@ -48,7 +48,7 @@ fn a_killed_router_forwards_before_bgp_is_back_and_drops_what_is_not_repeated() 
     // Its successor announces something else.
     const OTHER: &str = "203.0.113.64/28";
     silent.kill();
-    let _other = bird(&site, &Bird { prefix: OTHER, ..SLOW });
+    let _other = bird(&site, &Bird { prefixes: &[OTHER], ..SLOW });
     goes_by(&router, OTHER, &[GUEST]);
     eventually("what nobody repeats is gone", || ways(&router, BEYOND)?.is_empty().then_some(()));
     let view = router.one("forwarding");

@@ -29,14 +29,14 @@ const STILL: Duration = Duration::from_millis(250);
 /// A host: its letter, the router's interface to it, and its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Host {
-    letter: char,
+    pub(crate) letter: char,
     pub(crate) port: &'static str,
     pub(crate) v4: &'static str,
     pub(crate) gateway_v4: &'static str,
     pub(crate) v6: &'static str,
     pub(crate) gateway_v6: &'static str,
     /// It has a default route through the router.
-    is_inside: bool,
+    pub(crate) is_inside: bool,
 }
 
 pub(crate) const OFFICE: Host = Host {

@@ -20,6 +20,7 @@ use thalweg_ports::live::packet::{self, PacketOptions};
 use thalweg_ports::live::{LiveClock, LiveSource, PortTx, SourceOptions};
 use thalweg_wire::MacAddr;
 
+use crate::clients::iperf3;
 use crate::packets::build;
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Site, eventually, has};
 use crate::wire::{Wire, is_traffic};
@@ -229,12 +230,7 @@ fn a_stream_passes(site: &Site) {
     if !has("iperf3") {
         return;
     }
-    let _server = site.start(&site.namespace(GUEST), "iperf3", &["-s", "-1"]);
-    let sent = eventually("iperf3 listens", || {
-        let output = site.output(&site.namespace(OFFICE), "iperf3", &["-c", GUEST.v4, "-n", "4M", "-J"]);
-        let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-        json["end"]["sum_sent"]["bytes"].as_u64()
-    });
+    let (_, sent) = iperf3(site, OFFICE, (GUEST, GUEST.v4), &["-n", "4M"]);
     assert!(sent >= 4_000_000, "{sent}");
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 use thalweg_flow::FlowRecord;
 use thalweg_testdata::{uninterrupted, with_room};
 
-use crate::dead_ways::{BGP, Bird, bird, neighbor};
+use crate::dead_ways::{BGP, Bird, SLOW, bird, neighbor};
 use crate::flows::collected;
 use crate::programs::a_file_is_fetched;
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Site, eventually, has};
@@ -106,8 +106,7 @@ fn a_leak_reaches_what_bgp_learns() {
     if !has("bird") {
         return;
     }
-    let transit =
-        Bird { transit: OUTSIDE, asn: 65003, hold_time_s: 240, prefix: "203.0.113.0/28", filter: "" };
+    let transit = Bird { transit: OUTSIDE, asn: 65003, ..SLOW };
     site.ip(&site.namespace(OUTSIDE), &format!("addr add {BEYOND}/32 dev lo"));
     let everything = leaks("red").replace("prefixes = \"198.51.100.0/24\"", "prefixes = \"0.0.0.0/0\"");
     let ports = PORTS.replace("\"198.51.100.1/24\"\n", "\"198.51.100.1/24\"\nmirror = true\n");
