@@ -27,7 +27,7 @@ destination_ports = 8443
 log = true
 "#;
 
-const RULE_AGAINST_7000: &str = r#"
+pub(crate) const RULE_AGAINST_7000: &str = r#"
 [[firewall.rules]]
 name = "no-7000"
 action = "deny"
