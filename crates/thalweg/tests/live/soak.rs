@@ -222,6 +222,9 @@ impl<'s> Soak<'s> {
                 self.next += 1;
                 let frames: Vec<_> = self.hostile.iter().cycle().skip(first).take(HOSTILE).cloned().collect();
                 self.frames(GUEST, &frames);
+                // Some claim the guest's own addresses. It takes the router up to 33 s to find that out by itself; a
+                // guest that asks who the router is tells it at once.
+                ip(&self.site.namespace(GUEST), "neigh flush dev eth0");
             }
             Fault::Stopped => {
                 self.router.process.signal("STOP");
