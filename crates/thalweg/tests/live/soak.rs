@@ -33,7 +33,9 @@ const SEED: u64 = 20_261_126;
 /// Datagrams a second of each host that sends some during a fault.
 const RATE: u64 = 2_000;
 /// Flows of a flood, and hostile frames at a time.
-const FLOOD: usize = 4_000;
+const FLOOD: u32 = 4_000;
+/// Flows that floods choose from.
+const FLOWS: u32 = 20_000;
 const HOSTILE: usize = 800;
 /// Frames while the process stands still: more than a ring holds.
 const OVERFLOW: u32 = 12_000;
@@ -213,9 +215,7 @@ impl<'s> Soak<'s> {
             }
             Fault::Flood => {
                 let first = self.chance.below(16) * 1000;
-                let near = self.site.mac_of(&here, "lan");
-                let frames: Vec<_> = (0..FLOOD as u32).map(|n| flow(near, first + n)).collect();
-                self.frames(OFFICE, &frames);
+                self.flood(first);
             }
             Fault::Hostile => {
                 let first = self.next * HOSTILE % self.hostile.len();
@@ -233,6 +233,21 @@ impl<'s> Soak<'s> {
                 self.frames(OFFICE, &frames);
                 self.router.process.signal("CONT");
             }
+        }
+    }
+
+    /// Sends a frame of each of so many flows from `first` on.
+    fn flood(&self, first: u32) {
+        let near = self.site.mac_of(&self.site.router(), "lan");
+        let frames: Vec<_> = (first..first + FLOOD).map(|n| flow(near, n)).collect();
+        self.frames(OFFICE, &frames);
+    }
+
+    /// Puts all flows into tables and caches. Else floods fill them for minutes, which looks like growth.
+    fn fill(&self) {
+        for first in (0..FLOWS).step_by(FLOOD as usize) {
+            self.flood(first);
+            self.router.counters_add_up();
         }
     }
 
@@ -305,9 +320,9 @@ fn moves(from: &mut TcpStream, to: &mut TcpStream) {
     assert!(said == heard, "what arrives is what was sent");
 }
 
-/// A frame of the `n`-th flow, of 20,000, from hosts that do not exist.
+/// A frame of the `n`-th flow, of [`FLOWS`], from hosts that do not exist.
 fn flow(near: MacAddr, n: u32) -> Vec<u8> {
-    let (host, port) = (100 + n / 1000 % 20, 2000 + n % 1000);
+    let (host, port) = (100 + n / 1000 % (FLOWS / 1000), 2000 + n % 1000);
     let line = format!("0 eth ip 10.1.0.{host} > 198.51.100.2 udp {port} > 9 data 30");
     [&near.0[..], &STRANGER.0, &build::line(&line).frame[12..]].concat()
 }
@@ -351,6 +366,9 @@ fn soak(driver: &str, lasts: Duration) {
     site.ip(&site.namespace(OUTSIDE), &format!("addr add {BEYOND}/32 dev lo"));
     addresses(&site);
     let mut soak = Soak::new(&site, driver);
+    if !lasts.is_zero() {
+        soak.fill();
+    }
     let (begun, mut memory) = (Instant::now(), Vec::new());
     while memory.is_empty() || begun.elapsed() < lasts {
         soak.pass();
