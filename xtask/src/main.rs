@@ -39,7 +39,7 @@ cargo xtask CHORE
   package [--package NAME] [--profile NAME]
                           build the last commit twice, compare, and make its Debian package and bill of materials
   soak [OPTION]..         a million seeds, or as `thalweg lab seeds OPTION..` says
-  soak --minutes N        a live router under faults for so long, half of it by each driver
+  soak --minutes N        a live router under faults for so long, a third of it by each driver
 ";
 
 fn main() -> ExitCode {

@@ -61,7 +61,7 @@ table! {
     static FILTERING: Key<Filtering> =
         Key::word("filtering", &Filtering::NAMES).default_of(|| NatConfig::default().filtering).help(
             "who may use a session from outside: `\"endpoint-independent\"`: anyone; `\"address-dependent\"`: addresses the \
-             inside host has sent to (RFC 4787 section 5)",
+             inside host has sent to; `\"address-and-port-dependent\"`: their ports that it has sent to (RFC 4787 section 5)",
         );
     static HAIRPIN: Key<bool> = Key::flag("hairpin")
         .default_of(|| NatConfig::default().hairpin)

@@ -20,8 +20,9 @@ pub(crate) fn check(
         return Some(logging);
     };
     match (logging, nat.filtering, nat.subscribers.as_ref().map(|subscribers| &subscribers.allocation)) {
-        (NatLogging::Sessions, Filtering::AddressDependent, _) => {
-            let message = "with address-dependent filtering NAT does not keep the destination of a session's first packet";
+        (NatLogging::Sessions, Filtering::AddressDependent | Filtering::AddressAndPortDependent, _) => {
+            let message =
+                "with this `filtering` NAT does not keep the destination of a session's first packet";
             reader.error(ErrorKind::Conflict, &span, message, "\"bindings\" or \"blocks\"");
         }
         (NatLogging::Blocks, _, None) => {

@@ -338,7 +338,9 @@ fn a_merged_frame_is_treated_like_its_segments() {
         let of_segments = answer(seed, false, &ModelOptions::new(ModelKind::Serial, 1));
         let (packets_in, packets_out) = of_segments.packets;
         assert_eq!(packets_in, packets_out + of_segments.dropped.iter().sum::<u64>());
-        for options in [ModelOptions::new(ModelKind::Serial, 1), ModelOptions::new(ModelKind::Tokens, 3)] {
+        for kind in ModelKind::ALL {
+            // A farm passes chunks on in their order only if asked to.
+            let options = ModelOptions { ordered: true, ..ModelOptions::new(kind, 3) };
             let of_merged = answer(seed, true, &options);
             of_merged.assert_is(&of_segments, &format!("seed {seed}, {:?}", options.kind));
         }

@@ -338,6 +338,8 @@ pub(crate) enum Shape {
     Vrfs,
     /// Without filters and with one class: packets are never reordered.
     NatOnly,
+    /// The same, where sessions admit only the endpoints that they have sent to.
+    Filtered,
     /// Without translation too.
     RoutesOnly,
 }
@@ -373,6 +375,10 @@ impl Shape {
                 format!("{LEAKS}{inside}{FIREWALL}")
             }
             Shape::NatOnly => plain(&CONFIG[..section("[[acl]]")]),
+            Shape::Filtered => {
+                let filters = "filtering = \"address-and-port-dependent\"\nshards = 16\n";
+                Shape::NatOnly.config().replace("shards = 16\n", filters)
+            }
             Shape::RoutesOnly => plain(&CONFIG[..section("[nat]")]),
         }
     }
@@ -394,7 +400,7 @@ pub(crate) fn run_shape(shape: Shape, seed: u64, options: &ModelOptions) -> Run 
             let metered = plan.with_flows(&options, 1, records.clone()).expect("a meter");
             metered.with_nat_events(NatLogging::Sessions, records.clone())
         }
-        Shape::NatOnly | Shape::RoutesOnly => plan,
+        Shape::NatOnly | Shape::Filtered | Shape::RoutesOnly => plan,
     };
     let plan = plan.for_workers(options.workers);
     let mut sink = Collect::default();
@@ -655,12 +661,13 @@ fn every_packet_is_in_a_flow_record_or_could_not_be_read() {
 /// Stages without work are left out. The rest gives the same answer under every model too.
 #[test]
 fn routers_with_few_stages_give_the_serial_answer() {
-    for shape in [Shape::NatOnly, Shape::RoutesOnly] {
+    for shape in [Shape::NatOnly, Shape::Filtered, Shape::RoutesOnly] {
         let serial = run_shape(shape, 3, &ModelOptions::new(ModelKind::Serial, 1));
         assert!(serial.packets_out * 5 > serial.packets_in, "most of the traffic must get through");
         let dropped = |reason: DropReason| serial.dropped[reason as usize];
         assert!(dropped(DropReason::IpChecksum) > 0 && dropped(DropReason::TtlExpired) > 0);
-        let nat = matches!(shape, Shape::NatOnly);
+        let nat = matches!(shape, Shape::NatOnly | Shape::Filtered);
+        assert_eq!(dropped(DropReason::NatFiltered) > 0, matches!(shape, Shape::Filtered));
         assert_eq!(dropped(DropReason::FragmentWithoutFirst) > 0, nat);
         assert!(serial.outs.is_sorted_by_key(|out| out.place), "packets leave as they came");
         for workers in 1..=5 {

@@ -84,6 +84,8 @@ thalweg_base::words! {
         /// filter per session: it never refuses such an address, and admits another with the probability `(1 -
         /// (63/64)^n)^4` after `n` of them (6e-8 for one, 5e-4 for ten, 9 % for fifty).
         AddressDependent => "address-dependent",
+        /// Endpoints that the inside endpoint has sent to, in the same filter; of ICMP echo, addresses.
+        AddressAndPortDependent => "address-and-port-dependent",
     }
 }
 

@@ -273,8 +273,8 @@ pub(crate) struct Session {
     pub(crate) awaited: u32,
     /// Packets from inside and from outside; they wrap.
     pub(crate) packets: [u32; 2],
-    /// Bloom filter of the remote addresses sent to; without address-dependent filtering, the first remote
-    /// endpoint, and last the firewall's state of a connection.
+    /// Bloom filter of the remote hosts sent to; with endpoint-independent filtering, the first remote endpoint, and
+    /// last the firewall's state of a connection.
     pub(crate) remotes: [u64; 4],
 }
 
@@ -305,6 +305,26 @@ impl Kind {
     fn vrf(self) -> u8 {
         self.0 >> 2
     }
+}
+
+impl Filtering {
+    /// Whether who may use a session depends on where it has sent to.
+    #[inline(always)]
+    pub(crate) fn asks_for_sender(self) -> bool {
+        self != Filtering::EndpointIndependent
+    }
+
+    /// What a session remembers of a destination, before it is hashed: the address, or with it the port. The identifier
+    /// of an ICMP echo is no port of the other host.
+    pub(crate) fn remembered(self, protocol: u8, address: u32, port: u16) -> u64 {
+        let by_port = self == Filtering::AddressAndPortDependent && protocol != NatProtocol::Icmp.number();
+        if by_port { remote_word(address, port) } else { address.into() }
+    }
+}
+
+/// A remote endpoint, as a word that is no address.
+pub(crate) fn remote_word(address: u32, port: u16) -> u64 {
+    1 << 48 | u64::from(port) << 32 | u64::from(address)
 }
 
 impl Session {
@@ -358,10 +378,9 @@ impl Session {
     /// Records the destination of the first packet, unless a filter needs the space.
     #[cold]
     pub(crate) fn set_remote(&mut self, filtering: Filtering, address: u32, port: u16) {
-        if filtering == Filtering::AddressDependent {
-            return;
+        if !filtering.asks_for_sender() {
+            self.remotes[0] = remote_word(address, port);
         }
-        self.remotes[0] = 1 << 48 | u64::from(port) << 32 | u64::from(address);
     }
 
     /// Destination of the first packet, if [`set_remote`](Self::set_remote) was called.
@@ -375,17 +394,17 @@ impl Session {
     #[inline(always)]
     pub(crate) fn state_of(&self, filtering: Filtering) -> u32 {
         let named = u32::try_from(self.remotes[3]).unwrap_or(0);
-        select_unpredictable(filtering == Filtering::AddressDependent, 0, named)
+        select_unpredictable(filtering.asks_for_sender(), 0, named)
     }
 
     /// Names a state, unless a filter needs the space.
     pub(crate) fn name_state(&mut self, filtering: Filtering, state: u32) {
-        if filtering != Filtering::AddressDependent {
+        if !filtering.asks_for_sender() {
             self.remotes[3] = state.into();
         }
     }
 
-    /// Adds a remote address, given by its hash, to the filter.
+    /// Adds a remote host, given by its hash, to the filter.
     #[inline(always)]
     pub(crate) fn admit(&mut self, hash: u64) {
         for (word, bits) in (0u32..).zip(&mut self.remotes) {
@@ -393,7 +412,7 @@ impl Session {
         }
     }
 
-    /// Whether a remote address may have been added; never false for one that was.
+    /// Whether a remote host may have been added; never false for one that was.
     #[inline(always)]
     pub(crate) fn admits(&self, hash: u64) -> bool {
         (0u32..).zip(&self.remotes).all(|(word, bits)| bits >> ((hash >> (6 * word)) & 63) & 1 == 1)

@@ -52,7 +52,7 @@ use super::own::OwnPorts;
 use super::pools::Pools;
 use super::ports::PortPool;
 use super::rewrite::{self, Quote};
-use super::session::{Kind, Life, Session, SessionState, TcpFlags};
+use super::session::{Kind, Life, Session, SessionState, TcpFlags, remote_word};
 use super::subscribers::{BlockInfo, Subscribers};
 use crate::records::{HashIndex, WHEEL_S, Wheel, counters, seconds, slice};
 use crate::reverse_path::SourceCheck;
@@ -136,7 +136,7 @@ pub struct SessionInfo {
     pub inside: SocketAddr,
     pub public: SocketAddrV4,
     pub state: SessionState,
-    /// Destination of the first packet; not kept with address-dependent filtering, which needs the space.
+    /// Destination of the first packet; kept with endpoint-independent filtering alone: others need the space.
     pub remote: Option<SocketAddrV4>,
     /// Seconds since the last packet that refreshed it; 0 for port forwards.
     pub idle_s: u32,
@@ -385,7 +385,7 @@ impl NatShard {
         let forward = s.state == SessionState::Forward;
         let left_s = s.expires_s - now_s;
         let lifetime_s = self.timeouts_s[s.state as usize];
-        let keeps_remote = self.filtering == Filtering::EndpointIndependent;
+        let keeps_remote = !self.filtering.asks_for_sender();
         SessionInfo {
             protocol: s.protocol(),
             vrf: s.vrf().into(),
@@ -564,7 +564,7 @@ impl NatShard {
         }
         let (at, (source, destination)) = (self.recall(end, sought)?, rewrite::addresses(l3)?);
         let segment = l3[rewrite::IPV4_HEADER + 4..].first_chunk().map(Segment::of)?;
-        if self.filtering == Filtering::AddressDependent
+        if self.filtering.asks_for_sender()
             && let Err(reason) = self.pass_filter(end, at, packet, source, destination)
         {
             return Some(Err(reason));
@@ -639,8 +639,8 @@ impl NatShard {
         self.translate_bare(end, packet, l3);
     }
 
-    /// Address-dependent filtering: records the destination of an outbound packet, or refuses an inbound one whose
-    /// source the session has not sent to.
+    /// Filtering by sender: records the destination of an outbound packet, or refuses an inbound one whose source the
+    /// session has not sent to.
     fn pass_filter(
         &mut self,
         end: End,
@@ -649,11 +649,11 @@ impl NatShard {
         source: u32,
         destination: u32,
     ) -> Result<(), DropReason> {
-        if end == End::Source && self.filtering == Filtering::AddressDependent {
-            let remote = self.layout.hash(u64::from(destination));
-            self.sessions[at].admit(remote);
+        if end == End::Source && self.filtering.asks_for_sender() {
+            let remote = self.filtering.remembered(packet.protocol, destination, packet.dst_port);
+            self.sessions[at].admit(self.layout.hash(remote));
         }
-        if end == End::Destination && !self.admits(at, source) {
+        if end == End::Destination && !self.admits(at, source, packet.src_port) {
             self.counters.filtered += u64::from(packet.wire_packets());
             return Err(DropReason::NatFiltered);
         }
@@ -683,8 +683,8 @@ impl NatShard {
     ///
     /// From inside: the quoted packet was sent *to* the inside endpoint. The error leaves with that endpoint's
     /// public address, whichever router reported it. From outside: the quoted packet was sent *from* the public
-    /// endpoint. The sender of the error may be any router on the path; with address-dependent filtering, the
-    /// session must have sent to the quoted destination.
+    /// endpoint. The sender of the error may be any router on the path; with filtering by sender, the session must
+    /// have sent to the quoted destination.
     #[cold]
     fn translate_error(&mut self, end: End, packet: &mut Packet, l3: &mut [u8]) {
         let whole = is_whole(packet, l3);
@@ -732,7 +732,7 @@ impl NatShard {
         if is_inbound && self.is_for_router(at, quote.destination, quote.destination_port) {
             return Err(nobodys);
         }
-        if is_inbound && !self.admits(at, quote.destination) {
+        if is_inbound && !self.admits(at, quote.destination, quote.destination_port) {
             return Err(DropReason::NatIcmp);
         }
         let (session, other) = (&self.sessions[at], 1 - end as usize);
@@ -746,11 +746,14 @@ impl NatShard {
     }
 
     #[inline(always)]
-    fn admits(&self, at: usize, source: u32) -> bool {
+    fn admits(&self, at: usize, source: u32, port: u16) -> bool {
         let session = &self.sessions[at];
-        self.filtering == Filtering::EndpointIndependent
+        let knows = |remote| session.admits(self.layout.hash(remote));
+        // A helper admits an address with all its ports.
+        !self.filtering.asks_for_sender()
             || session.state == SessionState::Forward
-            || session.admits(self.layout.hash(u64::from(source)))
+            || knows(source.into())
+            || self.filtering == Filtering::AddressAndPortDependent && knows(remote_word(source, port))
     }
 }
 

@@ -406,7 +406,7 @@ fn bgp(more: &str) -> String {
 fn checked() -> String {
     let route = |place: usize| {
         let via = neighbor_address(place);
-        format!("\n[[routes]]\nprefix = \"20.0.0.0/6\"\nvia = \"{via}\"\nmetric = {place}\n{CHECK}\n")
+        format!("\n[[routes]]\nprefix = \"{TABLE_ALL}\"\nvia = \"{via}\"\nmetric = {place}\n{CHECK}\n")
     };
     route(1) + &route(2)
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!                                   10.0.2.0/24
-//!   client ====== toc  router  toa ============= transit a      both take every packet for the table, 20.0.0.0/6;
+//!   client ====== toc  router  toa ============= transit a      both take every packet for the table, 32.0.0.0/3;
 //!           10.0.1.0/24        tob ============= transit b      they announce its prefixes by BGP, a's path is shorter
 //!                                   10.0.3.0/24
 //! ```
@@ -40,8 +40,8 @@ pub(super) const SYNC_PORT: &str = "sync";
 pub(super) const TRANSIT_AS: [u32; 2] = [65_002, 65_003];
 const MTU: usize = 1500;
 /// The table's first address; /24 prefixes follow each other.
-const TABLE: u32 = u32::from_be_bytes([20, 0, 0, 0]);
-pub(super) const TABLE_ALL: &str = "20.0.0.0/6";
+const TABLE: u32 = u32::from_be_bytes([32, 0, 0, 0]);
+pub(super) const TABLE_ALL: &str = "32.0.0.0/3";
 const FIRST_MAC: MacAddr = MacAddr([2, 0, 0, 0, 2, 2]);
 const OTHER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 2, 0x99]);
 
@@ -301,8 +301,8 @@ mod tests {
     #[test]
     fn prefixes_follow_each_other() {
         assert_eq!(
-            (prefix(0), prefix(256), prefix(262_143)),
-            ("20.0.0.0/24".to_owned(), "20.1.0.0/24".to_owned(), "23.255.255.0/24".to_owned(),)
+            (prefix(0), prefix(256), prefix(2_097_151)),
+            ("32.0.0.0/24".to_owned(), "32.1.0.0/24".to_owned(), "63.255.255.0/24".to_owned())
         );
     }
 }

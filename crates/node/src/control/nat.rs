@@ -64,7 +64,7 @@ pub struct NatSessionView {
     #[serde(default)]
     pub vrf: String,
     pub public: SocketAddrV4,
-    /// Destination of the first packet; not kept with address-dependent filtering, nor for port forwards.
+    /// Destination of the first packet; kept with endpoint-independent filtering, and not for port forwards.
     pub remote: Option<SocketAddrV4>,
     /// `established`, `syn-sent`, and so on; `open` for UDP and ICMP.
     pub state: String,

@@ -100,7 +100,7 @@ pub(crate) struct ClearNatArgs {
     /// Sessions on this public address, or on one port (ICMP: identifier)
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = endpoint, group = "which")]
     pub(crate) outside: Option<(Ipv4Addr, Option<u16>)>,
-    /// Sessions whose first packet went to this address (not known with address-dependent filtering)
+    /// Sessions whose first packet went to this address (known with endpoint-independent filtering alone)
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = endpoint, group = "which")]
     pub(crate) remote: Option<(Ipv4Addr, Option<u16>)>,
     /// Sessions of this protocol: tcp, udp, icmp, gre, esp, ah, sctp, or a number

@@ -31,7 +31,7 @@ pub(crate) struct LabFailoverArgs {
     #[arg(long, value_enum, value_delimiter = ',', value_name = "FAILURES", help_heading = VARY)]
     pub(crate) failures: Vec<Fault>,
     /// Prefixes of the table [default: see below]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=262_144), help_heading = VARY)]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_100_000), help_heading = VARY)]
     pub(crate) prefixes: Option<u32>,
     /// Datagrams a second
     #[arg(long, value_name = "N", default_value = "10000", value_parser = clap::value_parser!(u32).range(100..=100_000))]

@@ -24,8 +24,8 @@ Examples:
   thalweg lab stages --quick                                   a small generated table, to see that it works
 Default of --runs: 15; 5 with --quick.")]
 pub(crate) struct LabStagesArgs {
-    /// Workloads: one route, the full table (uniform or Zipf addresses), NAT over N established sessions; behind one,
-    /// @flows meters flows and @sflow:N also samples one packet in N [default:
+    /// Workloads: one route, the full table (uniform or Zipf addresses), NAT over N established sessions,
+    /// firewall:RULES:STATES (so many rules, so many connections); behind one, @flows meters flows and @sflow:N also samples one packet in N [default:
     /// one,full,full-zipf,nat:4000,nat:100000,nat:1000000; one,full,nat:4000 with --quick]
     #[arg(long, value_delimiter = ',', value_name = "WORKLOADS", help_heading = VARY)]
     pub(crate) workloads: Vec<Load>,

@@ -1,8 +1,10 @@
 //! The firewall between real hosts of both families: what passes unasked, what reloads keep, and flows in the kernel.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::offload;
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually};
@@ -27,7 +29,7 @@ destination_ports = 8443
 log = true
 "#;
 
-const RULE_AGAINST_7000: &str = r#"
+pub(crate) const RULE_AGAINST_7000: &str = r#"
 [[firewall.rules]]
 name = "no-7000"
 action = "deny"
@@ -169,11 +171,21 @@ fn rules_open_ports_and_reloads_keep_connections() {
     assert!(router.process.end(), "the router stops with success");
 }
 
-/// The kernel forwards what the firewall has admitted, and nothing else.
 #[test]
 fn flows_in_the_kernel_are_those_that_the_firewall_admits() {
+    admitted_flows_in_the_kernel("af_xdp");
+}
+
+#[test]
+fn flows_behind_packet_sockets_are_those_that_the_firewall_admits() {
+    admitted_flows_in_the_kernel("af_packet");
+}
+
+/// The kernel forwards what the firewall has admitted, and nothing else.
+fn admitted_flows_in_the_kernel(driver: &str) {
     let Some(site) = Site::new() else { return };
-    let mut router = site.run(&format!("{}{FIREWALL}", offload::config("")), &[]);
+    let config = format!("{}{FIREWALL}", offload::config_by(driver, ""));
+    let mut router = site.run(&config, &[]);
     eventually("IPv6", || site.pings(OFFICE, OUTSIDE.v6).then_some(()));
     let inside = offload::socket(&site, &site.namespace(OFFICE), "[2001:db8:1::2]:5000");
     let outside = offload::socket(&site, &site.namespace(OUTSIDE), "[2001:db8:9::2]:7000");
@@ -189,7 +201,7 @@ fn flows_in_the_kernel_are_those_that_the_firewall_admits() {
         (router.dropped("firewall-not-asked") >= before + 50).then_some(())
     });
     // Rules that a reload brings are asked about flows in the kernel too.
-    router.reload(&format!("{}{FIREWALL}{RULE_AGAINST_7000}", offload::config(""))).expect("a reload");
+    router.reload(&format!("{config}{RULE_AGAINST_7000}")).expect("a reload");
     for _ in 0..50 {
         inside.send_to(b"denied", "[2001:db8:9::2]:7000").expect("sent");
     }
@@ -381,5 +393,84 @@ fn connections_are_shown_and_cleared() {
     let numbers = ["addresses", "ports", "added", "removed"].map(|field| set[field].as_u64());
     assert_eq!(numbers, [2, 0, 2, 1].map(Some), "{set}");
     router.counters_add_up();
+    assert!(router.process.end(), "the router stops with success");
+}
+
+/// A set in a file is read again by a reload, and what differs is told.
+#[test]
+fn a_set_in_a_file_is_reloaded_by_difference() {
+    let Some(site) = Site::new() else { return };
+    let lists =
+        |addresses: &str| fs::write(site.file("blocked.txt"), addresses).expect("the folder is writable");
+    lists("# who is blocked\n192.0.2.0/24\n198.51.100.2\n");
+    let rule = "\n[[firewall.rules]]\nname = \"blocked\"\naction = \"deny\"\ndestination = \"@blocked\"\n";
+    let config = format!("{}{rule}\n[sets.blocked]\nfile = \"blocked.txt\"\n", config());
+    let mut router = site.run_alone(&config, &[]);
+    let numbers = || {
+        let sets = router.show(&["firewall", "--sets"]).expect("the router answers");
+        let [set] = &sets[..] else { panic!("{sets:?}") };
+        ["addresses", "added", "removed"].map(|field| set[field].as_u64().expect("a number"))
+    };
+    let inside = offload::socket(&site, &site.namespace(OFFICE), "10.1.0.2:5000");
+    let outside = offload::socket(&site, &site.namespace(OUTSIDE), "198.51.100.2:7000");
+    eventually("the file's addresses are denied", || {
+        inside.send_to(b"denied", "198.51.100.2:7000").expect("sent");
+        (router.dropped("firewall-denied") > 0).then_some(())
+    });
+    assert_eq!(numbers()[0], 2);
+
+    lists("192.0.2.0/24\n203.0.113.0/24\n203.0.114.7\n");
+    router.reload(&config).expect("a reload");
+    assert_eq!(numbers(), [3, 2, 1], "two came, one went");
+    eventually("the outside answers", || site.pings(OFFICE, OUTSIDE.v4).then_some(()));
+    there_and_back(&inside, &outside, "198.51.100.2:7000");
+
+    lists("192.0.2.0/24\n203.0.113.0/24\n203.0.114.7\n198.51.100.0/24\n");
+    router.reload(&config).expect("a reload");
+    assert_eq!(numbers(), [4, 1, 0]);
+    let before = router.dropped("firewall-denied");
+    inside.send_to(b"denied", "198.51.100.2:7000").expect("sent");
+    drops(&router, "firewall-denied", before);
+    router.counters_add_up();
+    assert!(router.process.end(), "the router stops with success");
+}
+
+/// A rule's lines in the log are a second apart. Together with what a shard had no room for, they count all packets.
+#[test]
+fn a_rule_that_logs_writes_a_line_a_second() {
+    let Some(site) = Site::new() else { return };
+    let rule = RULE_AGAINST_7000.replace("action", "log = true\naction");
+    let mut router = site.run(&format!("{}{rule}", config()), &[]);
+    let inside = offload::socket(&site, &site.namespace(OFFICE), "10.1.0.2:5000");
+    let begun = Instant::now();
+    let mut sent = 0;
+    let mut denied = || {
+        inside.send_to(b"denied", "198.51.100.2:7000").expect("sent");
+        sent += 1;
+        sent
+    };
+    while begun.elapsed() < Duration::from_secs(4) {
+        denied();
+        thread::sleep(Duration::from_millis(5));
+    }
+    let lines = || -> Vec<u64> {
+        let log = site.log();
+        let lines = log.lines().filter(|line| line.contains("firewall: rule no-7000 deny"));
+        let packets = |line: &str| line.split("packets=").nth(1)?.split_whitespace().next()?.parse().ok();
+        lines.map(|line| packets(line).expect("a line says how many packets")).collect()
+    };
+    let lost = || {
+        let view = router.show(&["firewall", "--counters"]).expect("the router answers");
+        view[0]["counters"]["events_lost"].as_u64().expect("a number")
+    };
+    assert!(lost() > 0, "more came than a shard keeps");
+    // What waits since the last line is told with the next packet.
+    eventually("the lines count all packets", || {
+        let all = denied();
+        thread::sleep(Duration::from_millis(2500));
+        (lines().iter().sum::<u64>() + lost() == all).then_some(())
+    });
+    let (lines, seconds) = (lines(), begun.elapsed().as_secs_f64());
+    assert!(lines.len() >= 3 && lines.len() as f64 <= seconds + 1.0, "{lines:?} in {seconds:.1} s");
     assert!(router.process.end(), "the router stops with success");
 }

@@ -52,7 +52,7 @@ fn amount(view: &Value, name: &str) -> (u64, u64) {
 }
 
 /// Every packet that the meter saw is exported, in the cache, or belongs to no flow.
-fn counters_add_up(router: &Router<'_>) -> Value {
+pub(crate) fn counters_add_up(router: &Router<'_>) -> Value {
     eventually("the flow meter's counters balance", || {
         let view = router.one("flow-cache");
         let mut sum = (0, 0);

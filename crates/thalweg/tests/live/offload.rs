@@ -12,7 +12,7 @@ pub(crate) fn config(more: &str) -> String {
     config_by("af_xdp", more)
 }
 
-fn config_by(driver: &str, more: &str) -> String {
+pub(crate) fn config_by(driver: &str, more: &str) -> String {
     let port = |host: Host| {
         format!(
             "[ports.{0}]\ninterface = \"{0}\"\ndriver = \"{driver}\"\noffload = true\n{more}\n\

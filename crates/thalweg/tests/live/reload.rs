@@ -69,8 +69,8 @@ pub(crate) fn config(driver: &str, settings: &Settings) -> String {
     };
     let port = |host: Host, more: &str| {
         format!(
-            "[ports.{0}]\ninterface = \"{0}\"\ndriver = \"{driver}\"\naddresses = [\"{1}/24\"]\n{offload}{more}\n",
-            host.port, host.gateway_v4
+            "[ports.{0}]\ninterface = \"{0}\"\ndriver = \"{driver}\"\naddresses = [\"{1}/24\", \"{2}/64\"]\n{offload}{more}\n",
+            host.port, host.gateway_v4, host.gateway_v6
         )
     };
     let Settings { routes, nat, qos, lan, rest, gateway } = settings;

@@ -1,5 +1,8 @@
 //! Faults without end, under traffic: after each, every packet is accounted for, and the memory stays what it was.
 //!
+//! The router has NAT, the firewall, both families, a virtual router on the office's link, and meters flows where the
+//! kernel forwards none.
+//!
 //! A pass is all faults, in random order; the test makes one. `cargo xtask soak --minutes 30` goes on for that
 //! long, on a release build, and prints what was lost with each fault and the memory after each pass.
 
@@ -14,11 +17,13 @@ use std::time::{Duration, Instant};
 use thalweg_base::XorShift64Star;
 use thalweg_wire::MacAddr;
 
+use crate::firewall::RULE_AGAINST_7000;
+use crate::flows;
 use crate::hostile::frames::{self, VethPair};
 use crate::offload::offloaded;
 use crate::packets::build;
 use crate::reload::steady::losses;
-use crate::reload::{BEYOND, base, config, configurations};
+use crate::reload::{self, BEYOND, Settings, base, configurations};
 use crate::site::{GUEST, Host, OFFICE, OUTSIDE, Router, Site, eventually};
 use crate::wire::Wire;
 use thalweg_testdata::Stop;
@@ -26,9 +31,11 @@ use thalweg_testdata::Stop;
 /// The order of faults, and what is random in them.
 const SEED: u64 = 20_261_126;
 /// Datagrams a second of each host that sends some during a fault.
-const RATE: u64 = 3_000;
+const RATE: u64 = 2_000;
 /// Flows of a flood, and hostile frames at a time.
-const FLOOD: usize = 4_000;
+const FLOOD: u32 = 4_000;
+/// Flows that floods choose from.
+const FLOWS: u32 = 20_000;
 const HOSTILE: usize = 800;
 /// Frames while the process stands still: more than a ring holds.
 const OVERFLOW: u32 = 12_000;
@@ -37,6 +44,31 @@ const OVERFLOW: u32 = 12_000;
 const GROWTH_PERCENT: f64 = 3.0;
 const PASSES_MIN: usize = 8;
 const STRANGER: MacAddr = MacAddr([2, 0, 0, 0, 0x66, 0x66]);
+
+/// Who sends datagrams through every fault, and to whom. The firewall admits them: by its policy, and guests to the
+/// office by a rule.
+const STREAMS: [(Host, &str); 5] =
+    [(OFFICE, BEYOND), (GUEST, BEYOND), (GUEST, OFFICE.v4), (OFFICE, OUTSIDE.v6), (GUEST, OFFICE.v6)];
+/// What nobody has asked for: the firewall drops all of it.
+const STRAY: (Host, &str) = (OUTSIDE, OFFICE.v6);
+
+/// The table of connections is smaller than what a few floods leave in it.
+const FIREWALL: &str = r#"
+[firewall]
+outside = "internet"
+states_max = 16384
+
+[firewall.zones]
+office = "lan"
+guests = "guest"
+internet = "wan"
+
+[[firewall.rules]]
+name = "guests"
+action = "permit"
+from = "guests"
+to = "office"
+"#;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fault {
@@ -73,6 +105,8 @@ struct Soak<'s> {
     site: &'s Site,
     router: Router<'s>,
     driver: &'s str,
+    /// Receives flow records; offload and flow metering exclude each other.
+    collector: Option<UdpSocket>,
     chance: XorShift64Star,
     /// The next configuration to reload, and the next of the hostile frames.
     next: usize,
@@ -83,10 +117,14 @@ struct Soak<'s> {
 
 impl<'s> Soak<'s> {
     fn new(site: &'s Site, driver: &'s str) -> Self {
+        let bound = || UdpSocket::bind("127.0.0.1:0").expect("a collector");
+        let meters = !driver.ends_with("+offload");
+        let collector = meters.then(|| site.within(&site.router(), bound));
         let mut soak = Self {
             site,
-            router: site.run(&config(driver, &base()), &[]),
+            router: site.run(&config(driver, &base(), "", collector.as_ref()), &[]),
             driver,
+            collector,
             chance: XorShift64Star::new(SEED),
             next: 0,
             hostile: Vec::new(),
@@ -107,8 +145,8 @@ impl<'s> Soak<'s> {
             let before = losses(&self.router);
             let (sent, stop) = (AtomicU64::new(0), AtomicBool::new(false));
             thread::scope(|scope| {
-                for (from, to) in [(OFFICE, BEYOND), (GUEST, BEYOND), (GUEST, OFFICE.v4)] {
-                    let socket = self.socket(from);
+                for (from, to) in STREAMS.into_iter().chain([STRAY]) {
+                    let socket = self.socket(from, to);
                     scope.spawn({
                         let (sent, stop) = (&sent, &stop);
                         move || send(&socket, to, sent, stop)
@@ -120,6 +158,9 @@ impl<'s> Soak<'s> {
             });
             self.is_whole();
             self.router.counters_add_up();
+            if self.collector.is_some() {
+                flows::counters_add_up(&self.router);
+            }
             let (missed, dropped) = losses(&self.router);
             let of_fault = self.lost.entry(fault).or_default();
             of_fault.0 += 1;
@@ -128,8 +169,9 @@ impl<'s> Soak<'s> {
         }
     }
 
-    fn socket(&self, from: Host) -> UdpSocket {
-        let bound = || UdpSocket::bind((from.v4, 0)).expect("a socket");
+    fn socket(&self, from: Host, to: &str) -> UdpSocket {
+        let own = if to.contains(':') { from.v6 } else { from.v4 };
+        let bound = || UdpSocket::bind((own, 0)).expect("a socket");
         self.site.within(&self.site.namespace(from), bound)
     }
 
@@ -141,8 +183,9 @@ impl<'s> Soak<'s> {
                 let all = configurations(self.site);
                 self.next += 1;
                 let (what, settings) = &all[self.next % all.len()];
-                for settings in [settings, &base()] {
-                    let text = config(self.driver, settings);
+                // Connections are asked about again each time, because the rules differ.
+                for (settings, rule) in [(settings, RULE_AGAINST_7000), (&base(), "")] {
+                    let text = config(self.driver, settings, rule, self.collector.as_ref());
                     self.router.reload(&text).unwrap_or_else(|why| panic!("{what}: {why}"));
                 }
             }
@@ -150,6 +193,7 @@ impl<'s> Soak<'s> {
                 ip(&outside, "link set eth0 down");
                 self.is_down("wan");
                 ip(&outside, "link set eth0 up");
+                addresses(self.site);
             }
             Fault::Port => {
                 ip(&here, "link set lan down");
@@ -160,25 +204,27 @@ impl<'s> Soak<'s> {
                 ip(&here, "link del wan");
                 self.is_down("wan");
                 self.site.veth(OUTSIDE);
-                gateways(self.site);
+                addresses(self.site);
             }
             Fault::Moved => {
                 let last = self.chance.below(256);
                 ip(&outside, "link set eth0 down");
                 ip(&outside, &format!("link set eth0 address 02:00:00:00:88:{last:02x}"));
                 ip(&outside, "link set eth0 up");
+                addresses(self.site);
             }
             Fault::Flood => {
                 let first = self.chance.below(16) * 1000;
-                let near = self.site.mac_of(&here, "lan");
-                let frames: Vec<_> = (0..FLOOD as u32).map(|n| flow(near, first + n)).collect();
-                self.frames(OFFICE, &frames);
+                self.flood(first);
             }
             Fault::Hostile => {
                 let first = self.next * HOSTILE % self.hostile.len();
                 self.next += 1;
                 let frames: Vec<_> = self.hostile.iter().cycle().skip(first).take(HOSTILE).cloned().collect();
                 self.frames(GUEST, &frames);
+                // Some claim the guest's own addresses. It takes the router up to 33 s to find that out by itself; a
+                // guest that asks who the router is tells it at once.
+                ip(&self.site.namespace(GUEST), "neigh flush dev eth0");
             }
             Fault::Stopped => {
                 self.router.process.signal("STOP");
@@ -187,6 +233,21 @@ impl<'s> Soak<'s> {
                 self.frames(OFFICE, &frames);
                 self.router.process.signal("CONT");
             }
+        }
+    }
+
+    /// Sends a frame of each of so many flows from `first` on.
+    fn flood(&self, first: u32) {
+        let near = self.site.mac_of(&self.site.router(), "lan");
+        let frames: Vec<_> = (first..first + FLOOD).map(|n| flow(near, n)).collect();
+        self.frames(OFFICE, &frames);
+    }
+
+    /// Puts all flows into tables and caches. Else floods fill them for minutes, which looks like growth.
+    fn fill(&self) {
+        for first in (0..FLOWS).step_by(FLOOD as usize) {
+            self.flood(first);
+            self.router.counters_add_up();
         }
     }
 
@@ -205,21 +266,23 @@ impl<'s> Soak<'s> {
         wire.send(frames.iter().map(Vec::as_slice));
     }
 
-    /// Packets pass again, and a transfer by TCP both ways.
+    /// Packets pass again, and transfers by TCP both ways.
     fn is_whole(&mut self) {
         assert!(!self.router.process.has_ended(), "the router ended");
-        for (from, to) in [(OFFICE, BEYOND), (GUEST, BEYOND), (GUEST, OFFICE.v4)] {
+        for (from, to) in STREAMS {
             eventually(&format!("{to} answers"), || self.site.pings(from, to).then_some(()));
         }
         let site = self.site;
-        let listener = site.within(&site.namespace(OUTSIDE), || TcpListener::bind((BEYOND, 0)));
-        let listener = listener.expect("a listener");
-        let to = listener.local_addr().expect("an address");
-        let connect = || TcpStream::connect(to).expect("the server answers");
-        let mut client = site.within(&site.namespace(OFFICE), connect);
-        let (mut served, _) = listener.accept().expect("a connection");
-        moves(&mut client, &mut served);
-        moves(&mut served, &mut client);
+        for server in [BEYOND, OUTSIDE.v6] {
+            let listener = site.within(&site.namespace(OUTSIDE), || TcpListener::bind((server, 0)));
+            let listener = listener.expect("a listener");
+            let to = listener.local_addr().expect("an address");
+            let connect = || TcpStream::connect(to).expect("the server answers");
+            let mut client = site.within(&site.namespace(OFFICE), connect);
+            let (mut served, _) = listener.accept().expect("a connection");
+            moves(&mut client, &mut served);
+            moves(&mut served, &mut client);
+        }
     }
 
     /// The router's own memory, in KiB: what it has allocated, without what it shares with the kernel.
@@ -229,6 +292,21 @@ impl<'s> Soak<'s> {
         let line = status.lines().find(|line| line.starts_with("RssAnon:")).expect("Linux says");
         line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number")
     }
+}
+
+/// A configuration of the reloads, with what the soak has besides; `rule` is one more of the firewall's.
+fn config(driver: &str, settings: &Settings, rule: &str, collector: Option<&UdpSocket>) -> String {
+    let flows = collector.map(|collector| {
+        let address = collector.local_addr().expect("an address");
+        format!("\n[flows]\ncollectors = [\"ipfix://{address}\"]\nflows_max = 65536\n")
+    });
+    // The owner is Active as soon as its port is up. It advertises so seldom that counters can stand still.
+    let vrrp = format!(
+        "\n[[vrrp]]\nport = \"lan\"\nid = 51\naddresses = \"{}\"\npriority = 255\ninterval_ms = 10000\n",
+        OFFICE.gateway_v4
+    );
+    let routed = reload::config(driver, settings);
+    format!("{routed}{FIREWALL}{rule}{vrrp}{}", flows.unwrap_or_default())
 }
 
 /// Moves bytes from one end of a connection to the other.
@@ -242,9 +320,9 @@ fn moves(from: &mut TcpStream, to: &mut TcpStream) {
     assert!(said == heard, "what arrives is what was sent");
 }
 
-/// A frame of the `n`-th flow, of 20,000, from hosts that do not exist.
+/// A frame of the `n`-th flow, of [`FLOWS`], from hosts that do not exist.
 fn flow(near: MacAddr, n: u32) -> Vec<u8> {
-    let (host, port) = (100 + n / 1000 % 20, 2000 + n % 1000);
+    let (host, port) = (100 + n / 1000 % (FLOWS / 1000), 2000 + n % 1000);
     let line = format!("0 eth ip 10.1.0.{host} > 198.51.100.2 udp {port} > 9 data 30");
     [&near.0[..], &STRANGER.0, &build::line(&line).frame[12..]].concat()
 }
@@ -260,11 +338,14 @@ fn send(socket: &UdpSocket, to: &str, sent: &AtomicU64, stop: &AtomicBool) {
     }
 }
 
-/// The outside's further addresses.
-fn gateways(site: &Site) {
-    for more in ["198.51.100.3/24", "198.51.100.4/24"] {
-        site.ip(&site.namespace(OUTSIDE), &format!("addr add {more} dev eth0"));
+/// The outside's further addresses, and what an interface of IPv6 forgets when it goes down.
+fn addresses(site: &Site) {
+    let Host { v6, gateway_v6, .. } = OUTSIDE;
+    let of_v6 = format!("{v6}/64 nodad");
+    for address in ["198.51.100.3/24", "198.51.100.4/24", &of_v6] {
+        site.ip(&site.namespace(OUTSIDE), &format!("addr replace {address} dev eth0"));
     }
+    site.ip(&site.namespace(OUTSIDE), &format!("-6 route replace default via {gateway_v6}"));
 }
 
 /// How much more the last third of the values is than the third before it, in percent, by their medians: reloads give
@@ -283,8 +364,11 @@ fn growth(values: &[f64]) -> f64 {
 fn soak(driver: &str, lasts: Duration) {
     let Some(site) = Site::new() else { return };
     site.ip(&site.namespace(OUTSIDE), &format!("addr add {BEYOND}/32 dev lo"));
-    gateways(&site);
+    addresses(&site);
     let mut soak = Soak::new(&site, driver);
+    if !lasts.is_zero() {
+        soak.fill();
+    }
     let (begun, mut memory) = (Instant::now(), Vec::new());
     while memory.is_empty() || begun.elapsed() < lasts {
         soak.pass();
@@ -303,6 +387,9 @@ fn soak(driver: &str, lasts: Duration) {
         println!("SOAK {driver}: {offloaded} packets were forwarded by the kernel");
         assert!(offloaded > 0, "the kernel forwards flows");
     }
+    let strays = soak.router.dropped("firewall-not-asked");
+    println!("SOAK {driver}: {strays} packets that nobody had asked for were dropped");
+    assert!(strays > 0, "the firewall drops what nobody has asked for");
     let growth = growth(&memory);
     println!(
         "SOAK {driver}: memory in the last third of {} passes over the one before: {growth:+.2} %",
@@ -312,6 +399,9 @@ fn soak(driver: &str, lasts: Duration) {
         assert!(growth < GROWTH_PERCENT, "memory grows: {memory:?}");
     }
     assert!(soak.router.process.end(), "the router stops with success");
+    if let Some(collector) = &soak.collector {
+        assert!(!flows::collected(collector).is_empty(), "the collector gets records");
+    }
 }
 
 #[test]

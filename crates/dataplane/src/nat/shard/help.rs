@@ -131,7 +131,8 @@ impl NatShard {
                 at
             }
         };
-        if self.is_filtered() {
+        // Of a server, the port is not known that it will connect from.
+        if self.filtering.asks_for_sender() {
             let remote = self.layout.hash(u64::from(remote));
             self.sessions[at].admit(remote);
         }

@@ -216,8 +216,8 @@ fn session_event(
 ) -> Happening {
     let inside = SocketAddr::new(inside, session.ports[0]);
     let public = SocketAddrV4::new(session.addresses[1].into(), session.ports[1]);
-    // With address-dependent filtering, the filter is in place of the first remote.
-    let is_kept = logging == NatLogging::Sessions && filtering == Filtering::EndpointIndependent;
+    // A filter is in place of the first remote.
+    let is_kept = logging == NatLogging::Sessions && !filtering.asks_for_sender();
     let remote = session.remote().filter(|_| is_kept);
     let vrf = session.vrf().into();
     Happening::Session { created, protocol: session.protocol(), vrf, inside, public, remote }

@@ -16,24 +16,33 @@ use crate::records::WHEEL_S;
 use crate::reverse_path::SourceCheck;
 use std::sync::Arc;
 
-/// A filter that admits all, for a session whose destinations were not tracked.
+/// A filter that admits all, for a session whose destinations are not known.
 const ADMITS_ALL: [u64; 4] = [u64::MAX; 4];
+
+/// What a session remembers of its destinations when the filtering changes. It refuses nobody whom it admitted: the
+/// addresses of remembered endpoints are not known, and a remembered address admits all its ports.
+fn refiltered(remotes: [u64; 4], before: Filtering, now: Filtering) -> [u64; 4] {
+    use Filtering::*;
+    match (before, now) {
+        (AddressDependent, AddressAndPortDependent) => remotes,
+        (before, now) if before == now => remotes,
+        (_, EndpointIndependent) => Session::EMPTY.remotes,
+        (_, AddressDependent | AddressAndPortDependent) => ADMITS_ALL,
+    }
+}
 
 impl NatShard {
     /// Changes the behavior of sessions. Remaining lifetimes are cut to the new ones, as if the last packet had
     /// just arrived. A session created without a filter stays without one.
     pub(crate) fn set_behavior(&mut self, config: &NatConfig) {
         let timeouts_s = SessionState::timeouts(&config.timeouts);
-        let remotes = match (self.filtering, config.filtering) {
-            (Filtering::EndpointIndependent, Filtering::AddressDependent) => Some(ADMITS_ALL),
-            (Filtering::AddressDependent, Filtering::EndpointIndependent) => Some(Session::EMPTY.remotes),
-            _ => None,
-        };
-        self.filtering = config.filtering;
+        let (before, filtering) = (self.filtering, config.filtering);
+        self.filtering = filtering;
         self.refreshed_from_outside = SessionState::refreshed_from_outside(config.inbound_refresh);
-        if let Some(remotes) = remotes {
+        if filtering != before {
             let (used, _) = self.sessions.split_at_mut(self.fresh as usize);
-            used.iter_mut().filter(|session| session.is_live()).for_each(|session| session.remotes = remotes);
+            let live = used.iter_mut().filter(|session| session.is_live());
+            live.for_each(|session| session.remotes = refiltered(session.remotes, before, filtering));
         }
         self.drops_half_open = config.hosts.drops_half_open;
         // The counts of a pool stay with its name.
@@ -112,7 +121,7 @@ impl NatShard {
     /// Takes over a session of a shard with the same hash seed, if it fits here. A session that does not fit ends at
     /// `now_ns` and is logged.
     pub(crate) fn adopt(&mut self, session: &Session, before: &NatShard, now_ns: u64) -> bool {
-        let (host, is_filtered) = (before.host_of(session.addresses[0]), before.is_filtered());
+        let host = before.host_of(session.addresses[0]);
         let mut session = *session;
         if let Some(host) = host {
             let Some(number) = self.hosts6.take(self.layout.home_of(host), host) else {
@@ -123,7 +132,7 @@ impl NatShard {
             session.addresses[0] = number;
         }
         let placed =
-            if before.layout.vrf == self.layout.vrf { self.place(&session, is_filtered) } else { None };
+            if before.layout.vrf == self.layout.vrf { self.place(&session, before.filtering) } else { None };
         let placed = placed.filter(|placed| self.place_in_block(placed, now_ns));
         if let Some(placed) = placed {
             self.take_in(placed);
@@ -165,8 +174,8 @@ impl NatShard {
         self.counters.sessions_active += 1;
     }
 
-    /// The session as it would be here, with its public port taken.
-    pub(super) fn place(&mut self, session: &Session, is_filtered: bool) -> Option<Session> {
+    /// The session as it would be here, with its public port taken; `before` is the filtering where it was.
+    pub(super) fn place(&mut self, session: &Session, before: Filtering) -> Option<Session> {
         let [inside, public] = session.addresses;
         let [inside_port, public_port] = session.ports;
         let belongs_here = self.layout.port_shard(public_port) == self.shard
@@ -190,18 +199,9 @@ impl NatShard {
         Some(Session {
             public_index: index as u8,
             expires_s: session.expires_s.min(longest_s),
-            remotes: match (is_filtered, self.is_filtered()) {
-                (false, true) => ADMITS_ALL,
-                (true, false) => Session::EMPTY.remotes,
-                _ => session.remotes,
-            },
+            remotes: refiltered(session.remotes, before, self.filtering),
             life: if session.life == Life::Alone { Life::Alone } else { Life::Several },
             ..*session
         })
-    }
-
-    /// Whether sessions track their destinations.
-    pub(crate) fn is_filtered(&self) -> bool {
-        self.filtering == Filtering::AddressDependent
     }
 }

@@ -44,7 +44,8 @@ impl NatShard {
             // The active router is right about who has an endpoint.
             self.end_now(at);
         }
-        let placed = self.place(&copy, false).filter(|placed| self.place_in_block(placed, 0));
+        let open = Filtering::EndpointIndependent;
+        let placed = self.place(&copy, open).filter(|placed| self.place_in_block(placed, 0));
         placed.map(|placed| self.take_in(placed)).is_some()
     }
 
@@ -129,10 +130,7 @@ impl Session {
     /// What another router gets of it. A filter of destinations means nothing there.
     fn copy(&self, hosts: &Hosts6, filtering: Filtering) -> Entry {
         let [inside, public] = self.ends();
-        let remote = match filtering {
-            Filtering::EndpointIndependent => self.remote(),
-            Filtering::AddressDependent => None,
-        };
+        let remote = self.remote().filter(|_| !filtering.asks_for_sender());
         Entry::Session(SessionEntry {
             protocol: self.protocol().number(),
             state: self.state.number(),

@@ -103,8 +103,9 @@ fn a_session_is_told_with_whom_it_began_and_when_it_was_over() {
     assert_eq!(drained(&router), [NatEvent { time_ns: ended_ns, what: told(false, whom) }]);
 
     // Without the remote endpoint, because it is not requested or NAT does not store it.
-    let filtered = NatConfig { filtering: Filtering::AddressDependent, ..config(1) };
-    for (config, logging) in [(config(1), NatLogging::Bindings), (filtered, NatLogging::Sessions)] {
+    let filtered = |filtering| (NatConfig { filtering, ..config(1) }, NatLogging::Sessions);
+    let filters = [Filtering::AddressDependent, Filtering::AddressAndPortDependent].map(filtered);
+    for (config, logging) in filters.into_iter().chain([(config(1), NatLogging::Bindings)]) {
         let mut router = logged(&config, logging);
         router.open(Udp, host(1, 4000), remote(1, 80)).unwrap();
         router.wait_s(1000);
@@ -244,7 +245,7 @@ proptest! {
     #[test]
     fn begun_less_ended_is_what_there_is(
         kind in 0u8..4,
-        address_dependent: bool,
+        filtering in prop::sample::select(Filtering::ALL.to_vec()),
         events in proptest::collection::vec((0u64..3, 0u64..1_000_000_000, 1u8..10, 0u8..3, 0u16..60, 0usize..5), 1..300),
     ) {
         let allocation = if kind == 3 {
@@ -260,7 +261,7 @@ proptest! {
             port_range: 2048..=2175,
             sessions_max: 60,
             subscribers: (kind >= 2).then_some(subscribers),
-            filtering: if address_dependent { Filtering::AddressDependent } else { Filtering::EndpointIndependent },
+            filtering,
             timeouts: NatTimeouts { udp_s: 3, tcp_established_s: 8, tcp_transitory_s: 4, icmp_s: 2, ..NatTimeouts::default() },
             ..config(2)
         };

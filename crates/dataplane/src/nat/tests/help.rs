@@ -445,12 +445,14 @@ fn helpers_are_a_set_of_words() {
 
 #[test]
 fn filters_admit_who_was_announced() {
-    let router = Router::new(&NatConfig { filtering: Filtering::AddressDependent, ..helped() });
-    control(&router);
-    router.leave(&tcp(client(), server(), ACK, [100, 500], b"PORT 192,168,0,2,19,137\r\n")).unwrap();
-    let data = public_of(&router, Tcp, host(2, 5001)).unwrap();
-    assert_eq!(router.enter(Tcp, remote(2, 20), data), Err(DropReason::NatFiltered));
-    assert_eq!(router.enter(Tcp, remote(1, 20), data), Ok(host(2, 5001)));
+    for filtering in [Filtering::AddressDependent, Filtering::AddressAndPortDependent] {
+        let router = Router::new(&NatConfig { filtering, ..helped() });
+        control(&router);
+        router.leave(&tcp(client(), server(), ACK, [100, 500], b"PORT 192,168,0,2,19,137\r\n")).unwrap();
+        let data = public_of(&router, Tcp, host(2, 5001)).unwrap();
+        assert_eq!(router.enter(Tcp, remote(2, 20), data), Err(DropReason::NatFiltered));
+        assert_eq!(router.enter(Tcp, remote(1, 20), data), Ok(host(2, 5001)));
+    }
 }
 
 #[test]

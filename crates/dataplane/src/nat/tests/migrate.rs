@@ -137,6 +137,43 @@ fn lifetimes_and_filters_change_in_place() {
     assert_eq!(router.nat.counters().sessions_active, 0);
 }
 
+/// Each way of filtering, changed to each other one: who could answer before still can, in place and in a new table.
+#[test]
+fn a_change_of_filtering_refuses_nobody_who_could_answer() {
+    let (friend, other_port) = (endpoint(SERVER), SocketAddrV4::new(*endpoint(SERVER).ip(), 999));
+    let stranger = endpoint("203.0.113.77:53");
+    let admits = |router: &Router, public| {
+        [friend, other_port, stranger]
+            .map(|sender| router.arrive(&testing::udp(sender, public, b"hello")).is_ok())
+    };
+    let all = Filtering::ALL.into_iter().zip([[true; 3], [true, true, false], [true, false, false]]);
+    for (before, could) in all.clone() {
+        for (after, as_new) in all.clone() {
+            let old = NatConfig { filtering: before, ..testing::config(1) };
+            let new = NatConfig { filtering: after, ..old.clone() };
+            let begun = || {
+                let router = Router::new(&old);
+                let public = opened(&router, endpoint(HOST));
+                assert_eq!(admits(&router, public), could, "{before:?}");
+                (router, public)
+            };
+            let (in_place, public) = begun();
+            in_place.nat.set_behavior(&new);
+            let (moved, _) = turn(begun().0, &NatConfig { sessions_max: new.sessions_max / 2, ..new });
+            for router in [in_place, moved] {
+                let can = admits(&router, public);
+                assert!(
+                    could.iter().zip(can).all(|(could, can)| !could || can),
+                    "{before:?} to {after:?}: {can:?}"
+                );
+                // What begins now is filtered as the configuration says.
+                let fresh = opened(&router, endpoint("192.168.1.3:7000"));
+                assert_eq!(admits(&router, fresh), as_new, "{before:?} to {after:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_packet_that_is_tried_leaves_no_trace() {
     let config = testing::config(1);

@@ -127,7 +127,7 @@ fn left_after_reset(router: &mut Router, public: SocketAddrV4, flags: u8, number
 
 #[test]
 fn a_connection_reset_from_outside_leaves_within_ten_seconds_if_the_reset_is_proven() {
-    for filtering in [Filtering::EndpointIndependent, Filtering::AddressDependent] {
+    for filtering in Filtering::ALL {
         let config = NatConfig { filtering, ..config(1) };
         // The number, and whether the connection is over: only with the exact one, whether the host is idle or not.
         for (sequence, left) in [(1001, 0), (1000, 1), (1002, 1), (0, 1), (501, 1)] {

@@ -21,7 +21,7 @@ struct ReferenceSession {
     public: Endpoint,
     state: SessionState,
     expires_s: u64,
-    remotes: HashSet<u32>,
+    remotes: HashSet<SocketAddrV4>,
     /// The number that proves a RST, and whether there may be several connections.
     awaited: u32,
     several: bool,
@@ -108,7 +108,7 @@ impl Reference {
     fn outbound(
         &mut self,
         from: Endpoint,
-        to: u32,
+        to: SocketAddrV4,
         (flags, numbers): (u8, Numbers),
         now_ns: u64,
     ) -> Result<SocketAddrV4, DropReason> {
@@ -191,7 +191,7 @@ impl Reference {
     /// The inside endpoint of a packet from outside.
     fn inbound(
         &mut self,
-        from: u32,
+        from: SocketAddrV4,
         to: Endpoint,
         (flags, numbers): (u8, Numbers),
         now_ns: u64,
@@ -220,17 +220,23 @@ impl Reference {
         Ok(self.sessions[at].inside.1)
     }
 
-    fn admits(&self, at: usize, from: u32) -> bool {
+    fn admits(&self, at: usize, from: SocketAddrV4) -> bool {
         let s = &self.sessions[at];
-        let open = self.config.filtering == Filtering::EndpointIndependent;
-        open || s.state == SessionState::Forward || s.remotes.contains(&from)
+        let knows_address = s.remotes.iter().any(|remote| remote.ip() == from.ip());
+        s.state == SessionState::Forward
+            || match self.config.filtering {
+                Filtering::EndpointIndependent => true,
+                Filtering::AddressDependent => knows_address,
+                Filtering::AddressAndPortDependent if s.public.0 == NatProtocol::Icmp => knows_address,
+                Filtering::AddressAndPortDependent => s.remotes.contains(&from),
+            }
     }
 
     /// Source and destination in the quote of an ICMP error about a packet from `public` to `remote`.
     fn error_inbound(
         &mut self,
         public: Endpoint,
-        remote: u32,
+        remote: SocketAddrV4,
         now_ns: u64,
     ) -> Result<SocketAddrV4, DropReason> {
         self.expire(now_ns);
@@ -247,18 +253,25 @@ type Numbers = [u32; 2];
 #[derive(Clone, Debug)]
 enum Event {
     Wait { ms: u64 },
-    Out { protocol: u8, host: u8, port: u8, remote: u8, flags: u8, numbers: Numbers },
-    In { session: usize, remote: u8, flags: u8, numbers: Numbers },
-    InUnknown { protocol: u8, address: usize, port: u16, remote: u8 },
+    Out { protocol: u8, host: u8, port: u8, remote: Remote, flags: u8, numbers: Numbers },
+    In { session: usize, remote: Remote, flags: u8, numbers: Numbers },
+    InUnknown { protocol: u8, address: usize, port: u16, remote: Remote },
     Hairpin { host: u8, port: u8, session: usize, flags: u8 },
-    ErrorIn { session: usize, remote: u8 },
+    ErrorIn { session: usize, remote: Remote },
+}
+
+/// A remote host and one of its ports.
+type Remote = (u8, u16);
+
+fn any_remote() -> impl Strategy<Value = Remote> {
+    (1u8..4, 80u16..82)
 }
 
 const FLAGS: [u8; 5] = [SYN, SYN_ACK, ACK, FIN, RST];
 
 fn event() -> impl Strategy<Value = Event> {
     let numbers = || [0u32..3, 0u32..3];
-    let out = (0u8..3, 1u8..5, 0u8..6, 1u8..4, 0u8..5, numbers()).prop_map(
+    let out = (0u8..3, 1u8..5, 0u8..6, any_remote(), 0u8..5, numbers()).prop_map(
         |(protocol, host, port, remote, flags, numbers)| Event::Out {
             protocol,
             host,
@@ -272,28 +285,29 @@ fn event() -> impl Strategy<Value = Event> {
         2 => prop_oneof![0u64..900, 1000u64..6000, 1000u64..40_000, 500_000u64..2_000_000]
             .prop_map(|ms| Event::Wait { ms }),
         6 => out,
-        4 => (any::<usize>(), 1u8..4, 0u8..5, numbers())
+        4 => (any::<usize>(), any_remote(), 0u8..5, numbers())
             .prop_map(|(session, remote, flags, numbers)| Event::In { session, remote, flags, numbers }),
-        1 => (0u8..3, 0usize..2, 1990u16..2060, 1u8..4).prop_map(|(protocol, address, port, remote)| {
+        1 => (0u8..3, 0usize..2, 1990u16..2060, any_remote()).prop_map(|(protocol, address, port, remote)| {
             Event::InUnknown { protocol, address, port, remote }
         }),
         1 => (1u8..5, 0u8..6, any::<usize>(), 0u8..5)
             .prop_map(|(host, port, session, flags)| Event::Hairpin { host, port, session, flags }),
-        1 => (any::<usize>(), 1u8..4).prop_map(|(session, remote)| Event::ErrorIn { session, remote }),
+        1 => (any::<usize>(), any_remote()).prop_map(|(session, remote)| Event::ErrorIn { session, remote }),
     ]
 }
 
 fn small_config() -> impl Strategy<Value = NatConfig> {
-    let switches = (any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>(), any::<u64>());
+    let filtering = prop::sample::select(Filtering::ALL.to_vec());
+    let switches = (any::<bool>(), filtering, any::<bool>(), any::<bool>(), any::<u64>());
     (1u8..3, 0u32..4, 4u32..40, switches).prop_map(|(addresses, shards, sessions_max, switches)| {
-        let (hash, dependent, inbound_refresh, long, hash_seed) = switches;
+        let (hash, filtering, inbound_refresh, long, hash_seed) = switches;
         let [brief, open] = if long { [700, 1500] } else { [3, 20] };
         NatConfig {
             shards: 1 << shards,
             sessions_max,
             port_range: 2000..=2031,
             port_selection: if hash { PortSelection::Hash } else { PortSelection::Preserve },
-            filtering: if dependent { Filtering::AddressDependent } else { Filtering::EndpointIndependent },
+            filtering,
             inbound_refresh,
             timeouts: NatTimeouts {
                 udp_s: brief,
@@ -337,15 +351,15 @@ fn play(router: &mut Router, reference: &mut Reference, event: &Event) {
         Event::Wait { ms } => router.now_ns += ms * 1_000_000,
         Event::Out { protocol, host: h, port, remote: r, flags, numbers } => {
             let (protocol, flags) = (NatProtocol::from_code(protocol), FLAGS[usize::from(flags)]);
-            let (from, to) = (host(h, inside_port(port)), remote(r, 80));
-            let expected = reference.outbound((protocol, from), (*to.ip()).into(), (flags, numbers), now_ns);
+            let (from, to) = (host(h, inside_port(port)), remote(r.0, r.1));
+            let expected = reference.outbound((protocol, from), to, (flags, numbers), now_ns);
             let bytes = router.leave(&numbered(protocol, from, to, (flags, numbers)));
             assert_eq!(bytes.map(|b| source(&b)), expected);
         }
         Event::In { session, remote: r, flags, numbers } => {
             let Some((protocol, public)) = known(reference, session) else { return };
             let flags = FLAGS[usize::from(flags)];
-            compare_inbound(router, reference, protocol, remote(r, 80), public, (flags, numbers));
+            compare_inbound(router, reference, protocol, remote(r.0, r.1), public, (flags, numbers));
         }
         Event::InUnknown { protocol, address, port, remote: r } => {
             let publics = &reference.config.public_addresses;
@@ -354,7 +368,7 @@ fn play(router: &mut Router, reference: &mut Reference, event: &Event) {
                 router,
                 reference,
                 NatProtocol::from_code(protocol),
-                remote(r, 80),
+                remote(r.0, r.1),
                 public,
                 (ACK, [0; 2]),
             );
@@ -370,12 +384,9 @@ fn play(router: &mut Router, reference: &mut Reference, event: &Event) {
             let expected = is_there
                 .then_some(())
                 .ok_or(DropReason::NatNoMapping)
-                .and_then(|()| {
-                    reference.outbound((protocol, from), (*public.ip()).into(), (flags, [0; 2]), now_ns)
-                })
+                .and_then(|()| reference.outbound((protocol, from), public, (flags, [0; 2]), now_ns))
                 .and_then(|caller| {
-                    let (from, to) = ((*caller.ip()).into(), (protocol, public));
-                    let to = reference.inbound(from, to, (flags, [0; 2]), now_ns)?;
+                    let to = reference.inbound(caller, (protocol, public), (flags, [0; 2]), now_ns)?;
                     Ok((caller, to))
                 });
             let bytes = router.leave(&testing::any(protocol, from, public, flags));
@@ -383,10 +394,10 @@ fn play(router: &mut Router, reference: &mut Reference, event: &Event) {
         }
         Event::ErrorIn { session, remote: r } => {
             let Some((protocol, public)) = known(reference, session) else { return };
-            let to = remote(r, 80);
+            let to = remote(r.0, r.1);
             let quote = testing::any(protocol, public, to, ACK);
             let error = icmp(1 << 24 | 1, (*public.ip()).into(), 3, [0; 4], &quote);
-            let expected = reference.error_inbound((protocol, public), (*to.ip()).into(), now_ns);
+            let expected = reference.error_inbound((protocol, public), to, now_ns);
             let bytes = router.arrive(&error);
             assert_eq!(
                 bytes.map(|b| (source(&b[28..]), b[16..20].to_vec())),
@@ -412,7 +423,7 @@ fn compare_inbound(
     public: SocketAddrV4,
     tcp: (u8, Numbers),
 ) {
-    let expected = reference.inbound((*from.ip()).into(), (protocol, public), tcp, router.now_ns);
+    let expected = reference.inbound(from, (protocol, public), tcp, router.now_ns);
     let packet = match protocol {
         NatProtocol::Icmp => testing::echo((*from.ip()).into(), (*public.ip()).into(), 0, public.port()),
         _ => numbered(protocol, from, public, tcp),

@@ -111,6 +111,23 @@ fn rfc4787_req8_filtering_endpoint_independent_or_by_address() {
 }
 
 #[test]
+fn rfc4787_req8_filtering_by_address_and_port() {
+    let config = NatConfig { filtering: Filtering::AddressAndPortDependent, ..config(1) };
+    let router = Router::new(&config);
+    for protocol in NatProtocol::ALL {
+        let public = router.open(protocol, host(1, 4000), remote(1, 80)).unwrap();
+        assert!(router.enter(protocol, remote(1, 80), public).is_ok());
+        assert_eq!(router.enter(protocol, remote(2, 80), public), Err(DropReason::NatFiltered));
+        // An echo has no port: its identifier is the inside host's.
+        let other_port = router.enter(protocol, remote(1, 99), public);
+        assert_eq!(other_port.err(), (protocol != Icmp).then_some(DropReason::NatFiltered));
+        router.open(protocol, host(1, 4000), remote(1, 99)).unwrap();
+        assert!(router.enter(protocol, remote(1, 99), public).is_ok());
+    }
+    assert_eq!(router.nat.counters().filtered, 5);
+}
+
+#[test]
 fn rfc4787_req9_hairpin_with_the_public_source() {
     for config in both_selections() {
         let router = Router::new(&config);

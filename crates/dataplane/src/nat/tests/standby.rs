@@ -50,7 +50,7 @@ fn pair(config: &NatConfig) -> [Router; 2] {
 #[test]
 fn a_standby_translates_what_the_active_router_did() {
     for selection in [PortSelection::Preserve, PortSelection::Hash] {
-        for filtering in [Filtering::EndpointIndependent, Filtering::AddressDependent] {
+        for filtering in Filtering::ALL {
             let mut routers = pair(&config(selection, filtering));
             routers.iter().for_each(|router| router.nat.set_logging(Some(NatLogging::Sessions)));
             let mut open = Vec::new();

@@ -428,12 +428,8 @@ proptest! {
     fn tenants_talk_as_hosts_of_one_network_do(
         steps in prop::collection::vec(any::<[u8; 5]>(), 1..150),
         has_blocks: bool,
-        is_filtered: bool,
+        filtering in prop::sample::select(Filtering::ALL.to_vec()),
     ) {
-        let filtering = match is_filtered {
-            true => Filtering::AddressDependent,
-            false => Filtering::EndpointIndependent,
-        };
         let mut talk = Talk::new(&reference(has_blocks, filtering));
         steps.into_iter().for_each(|step| talk.step(step));
         talk.tenants.finish();

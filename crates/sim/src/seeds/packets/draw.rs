@@ -55,13 +55,14 @@ fn nat(random: &mut Random) -> NatSetup {
     let room = u32::from(ports.1 - ports.0) + 1;
     // Blocks of subscribers need a range of their own in each shard.
     let block = (room > 1000 && random.happens(0.25)).then(|| [16, 64][random.below(2)]);
-    NatSetup {
+    let mut nat = NatSetup {
         addresses: 1 + random.below(3) as u8,
         ports,
         shards: 1 << random.below(5),
         sessions_max: [16, 64, 256, 1024][random.below(4)],
         hash: random.happens(0.4),
         address_dependent: random.happens(0.3),
+        port_dependent: false,
         no_hairpin: random.happens(0.15),
         inbound_refresh: random.happens(0.3),
         keep_half_open: random.happens(0.3),
@@ -69,7 +70,9 @@ fn nat(random: &mut Random) -> NatSetup {
         short_lives: random.happens(0.6),
         block,
         forward: random.happens(0.3),
-    }
+    };
+    nat.port_dependent = nat.address_dependent && random.happens(0.4);
+    nat
 }
 
 fn classes(random: &mut Random) -> ClassSetup {
@@ -102,7 +105,10 @@ fn changed(random: &mut Random, mut setup: Setup) -> Setup {
             5 => setup.lost_gateway = !setup.lost_gateway,
             6 => setup.strict_sources = !setup.strict_sources,
             _ => match (&mut setup.nat, random.below(6)) {
-                (Some(nat), 0) => nat.address_dependent = !nat.address_dependent,
+                (Some(nat), 0) => {
+                    nat.address_dependent = !nat.address_dependent;
+                    nat.port_dependent = nat.address_dependent && random.happens(0.4);
+                }
                 (Some(nat), 1) => nat.short_lives = !nat.short_lives,
                 (Some(nat), 2) => nat.inbound_refresh = !nat.inbound_refresh,
                 (Some(nat), 3) => nat.addresses = 1 + random.below(3) as u8,

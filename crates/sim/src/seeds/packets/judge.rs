@@ -40,8 +40,8 @@ struct Session {
     public: Endpoint,
     /// The last time when it was certainly refreshed.
     refreshed_s: u64,
-    /// The peers to which it has sent.
-    remotes: BTreeSet<Ipv4Addr>,
+    /// The peers to which it has sent, and their ports; the port is 0 where there is none.
+    remotes: BTreeSet<SocketAddrV4>,
     /// A RST has passed, so the session may end at any time.
     may_end: bool,
 }
@@ -301,12 +301,9 @@ impl Judge {
         }
         session.refreshed_s = now_s;
         if let IpAddr::V4(remote) = header.destination {
+            let remote = SocketAddrV4::new(remote, header.ports.map_or(0, |ports| ports.1));
             session.remotes.insert(remote);
-            let seen = Seen {
-                public,
-                inside,
-                remote: SocketAddrV4::new(remote, header.ports.map_or(0, |ports| ports.1)),
-            };
+            let seen = Seen { public, inside, remote };
             if !self.seen.iter().any(|other| (other.public, other.inside) == (public, inside)) {
                 self.seen.push(seen);
             }
@@ -423,7 +420,11 @@ impl Judge {
         let (Some((owner, session)), IpAddr::V4(from)) = (self.owner(to, now_s), header.source) else {
             return Ok(());
         };
-        let is_admitted = !nat.address_dependent || session.remotes.contains(&from);
+        let has_sent_to = |remote: &SocketAddrV4| {
+            let by_port = nat.port_dependent && to.protocol != ip_protocol::ICMP;
+            *remote.ip() == from && (!by_port || header.ports.is_some_and(|ports| ports.0 == remote.port()))
+        };
+        let is_admitted = !nat.address_dependent || session.remotes.iter().any(has_sent_to);
         match is_admitted || reason == DropReason::NatNoMapping {
             true => Err((
                 "answers reach who asked",

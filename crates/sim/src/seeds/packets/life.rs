@@ -64,7 +64,11 @@ fn meet_plan(plan: &Plan, coverage: &mut Coverage) {
         let has = [
             ("translation", nat.is_some()),
             ("ports by hash", nat.is_some_and(|nat| nat.hash)),
-            ("address-dependent filtering", nat.is_some_and(|nat| nat.address_dependent)),
+            (
+                "address-dependent filtering",
+                nat.is_some_and(|nat| nat.address_dependent && !nat.port_dependent),
+            ),
+            ("address-and-port-dependent filtering", nat.is_some_and(|nat| nat.port_dependent)),
             ("refresh from outside", nat.is_some_and(|nat| nat.inbound_refresh)),
             ("blocks of subscribers", nat.is_some_and(|nat| nat.block.is_some())),
             ("limits of hosts", nat.is_some_and(|nat| nat.host_limits != (0, 0))),

@@ -99,6 +99,9 @@ pub struct NatSetup {
     /// Only hosts that an inside host has sent to may answer.
     #[serde(skip_serializing_if = "is_default")]
     pub address_dependent: bool,
+    /// And only from ports that it has sent to.
+    #[serde(skip_serializing_if = "is_default")]
+    pub port_dependent: bool,
     /// Inside hosts do not reach each other by public addresses.
     #[serde(skip_serializing_if = "is_default")]
     pub no_hairpin: bool,
@@ -131,6 +134,7 @@ impl Default for NatSetup {
             sessions_max: 256,
             hash: false,
             address_dependent: false,
+            port_dependent: false,
             no_hairpin: false,
             inbound_refresh: false,
             keep_half_open: false,

@@ -67,12 +67,13 @@ fn with_plain_routers(plan: &Plan) -> Vec<Plan> {
         |setup| setup.classes = None,
         |setup| setup.flows = None,
     ];
-    let of_nat: [fn(&mut NatSetup); 10] = [
+    let of_nat: [fn(&mut NatSetup); 11] = [
         |nat| *nat = NatSetup::default(),
         |nat| nat.addresses = 1,
         |nat| nat.shards = 1,
         |nat| nat.hash = false,
-        |nat| nat.address_dependent = false,
+        |nat| nat.port_dependent = false,
+        |nat| (nat.address_dependent, nat.port_dependent) = (false, false),
         |nat| nat.inbound_refresh = false,
         |nat| nat.keep_half_open = false,
         |nat| nat.host_limits = (0, 0),

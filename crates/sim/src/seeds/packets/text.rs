@@ -107,7 +107,11 @@ fn translation(nat: &NatSetup, lans: &[String]) -> String {
         nat.shards,
         nat.sessions_max,
         if nat.hash { "hash" } else { "preserve" },
-        if nat.address_dependent { "address-dependent" } else { "endpoint-independent" },
+        match (nat.address_dependent, nat.port_dependent) {
+            (false, _) => "endpoint-independent",
+            (true, false) => "address-dependent",
+            (true, true) => "address-and-port-dependent",
+        },
         !nat.no_hairpin,
         nat.inbound_refresh,
         !nat.keep_half_open,

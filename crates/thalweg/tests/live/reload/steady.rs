@@ -253,10 +253,7 @@ fn prepared(site: Site) -> Site {
 
 fn measure(driver: &str, arguments: &[&str], rate: u64, measures: bool) {
     let Some(site) = Site::new().map(prepared) else { return };
-    let config = |settings: &Settings| {
-        let wan = "addresses = [\"198.51.100.1/24\"]";
-        config(driver, settings).replace(wan, "addresses = [\"198.51.100.1/24\", \"2001:db8:9::1/64\"]")
-    };
+    let config = |settings: &Settings| config(driver, settings);
     let router = site.run(&config(&base()), arguments);
     eventually("the server answers", || site.pings(OFFICE, BEYOND).then_some(()));
     let stream = Stream::new(&site, rate);
