@@ -243,11 +243,15 @@ impl<'s> Soak<'s> {
         self.frames(OFFICE, &frames);
     }
 
-    /// Puts all flows into tables and caches. Else floods fill them for minutes, which looks like growth.
-    fn fill(&self) {
+    /// Puts all flows into tables and caches, and has every configuration once. Else both would take passes, of which
+    /// each has one more of them, and look like growth.
+    fn fill(&mut self) {
         for first in (0..FLOWS).step_by(FLOOD as usize) {
             self.flood(first);
             self.router.counters_add_up();
+        }
+        for _ in configurations(self.site) {
+            self.happens(Fault::Reload);
         }
     }
 
