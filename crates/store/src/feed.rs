@@ -7,7 +7,7 @@
 //! The dataset is the journal. A file is sent when it has its name on disk, so what a killed program loses is in neither
 //! place. The place takes a batch and its [`Position`] together or not at all, and is asked for the position first: a
 //! batch of which nobody heard is not sent again. Where the feed is, is in `DIR/.feed` too, file by file, for a place that
-//! forgets.
+//! forgets (`feed::state`).
 //!
 //! Joining makes files of what others had. Only files that were sent are joined while there is a feed, so a file that
 //! replaces others is never sent; those from before the feed began are, since they have smaller numbers than its first.
@@ -18,7 +18,6 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -31,10 +30,10 @@ use crate::error::StoreError;
 use crate::file::FlowFile;
 use crate::upkeep::{Changes, Upkeep};
 
-/// The file that says where a feed is.
-const STATE: &str = ".feed";
-/// Its first line.
-const MARK: &str = "thalweg feed 1";
+pub(crate) mod state;
+
+use state::{Fed, STATE};
+
 /// The most records of a batch; in tests, fewer than files have.
 const BATCH_RECORDS: usize = if cfg!(test) { 16 } else { 32_768 };
 
@@ -46,7 +45,7 @@ pub trait Feed: Send + Sync + fmt::Debug {
     /// What of it stays the same while its servers come and go.
     fn identity(&self) -> &str;
 
-    /// Begins to send as this writer, a name that no other has; whoever still sends as the same one is shut out. `goes_on`
+    /// Begins to send as this writer, a name that no other has; who still sends as the same one is shut out. `goes_on`
     /// ends it early, with an error.
     fn begin(&self, writer: &str, goes_on: &dyn Fn() -> bool) -> io::Result<Box<dyn FeedSession>>;
 }
@@ -65,66 +64,6 @@ pub trait FeedSession: Send {
 pub struct Position {
     pub file: u64,
     pub rows: u64,
-}
-
-/// Where a feed is, as `DIR/.feed` has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fed {
-    /// The place.
-    to: String,
-    /// The name by which the place knows this writer.
-    writer: String,
-    /// The number of the first file that was written since the feed began.
-    first: u64,
-    /// Files up to this number were sent.
-    pub(crate) sent: u64,
-}
-
-impl Fed {
-    /// What the folder of a writer says, and why that cannot be read; `None` if it has no feed.
-    pub(crate) fn read(root: &Path) -> Result<Option<Self>, String> {
-        let text = match fs::read_to_string(root.join(STATE)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            read => read.map_err(|error| error.to_string())?,
-        };
-        let damaged =
-            || "it is damaged: nobody knows what was sent; remove it to send everything again".to_owned();
-        Self::parse(&text).map(Some).ok_or_else(damaged)
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        let mut lines = text.strip_suffix('\n')?.split('\n');
-        let mut value = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ');
-        let rest = value("thalweg")?;
-        (MARK.strip_prefix("thalweg ") == Some(rest)).then_some(())?;
-        let (to, writer) = (value("to")?.to_owned(), value("writer")?.to_owned());
-        let (first, sent) = (value("first")?.parse().ok()?, value("sent")?.parse().ok()?);
-        Some(Self { to, writer, first, sent })
-    }
-
-    fn save(&self, root: &Path) -> Result<(), StoreError> {
-        let Self { to, writer, first, sent } = self;
-        dataset::replace(
-            root,
-            STATE,
-            &format!("{MARK}\nto {to}\nwriter {writer}\nfirst {first}\nsent {sent}\n"),
-        )
-    }
-
-    /// Whether the records of a file with this number were sent; if that does not say it, whether it replaces others must.
-    fn has<E>(&self, id: u64, replaces: impl FnOnce() -> Result<bool, E>) -> Result<bool, E> {
-        Ok(id <= self.sent || (id >= self.first && replaces()?))
-    }
-
-    /// The number of a file whose records were not sent. Fails if it must be opened for that and cannot be.
-    fn lacks(&self, path: &Path) -> Result<Option<u64>, StoreError> {
-        let replaces = || FlowFile::open(path).map(|file| !file.replaces.is_empty());
-        match file_id(path) {
-            Some(id) => Ok((!self.has(id, replaces)?).then_some(id)),
-            // It is another program's.
-            None => Ok(None),
-        }
-    }
 }
 
 /// Records on their way, and where they reach to.
@@ -275,9 +214,7 @@ impl Changes {
             ))),
             Ok(Some(fed)) => Ok(fed.clone()),
             Ok(None) => {
-                let fed =
-                    Fed { to: feed.identity().to_owned(), writer: new_name()?, first: self.id(), sent: 0 };
-                fed.save(&self.root)?;
+                let fed = Fed::begin(&self.root, feed.identity(), self.id())?;
                 *known = Ok(Some(fed.clone()));
                 Ok(fed)
             }
@@ -320,13 +257,6 @@ impl Changes {
         let lacks = |fed: &Fed| !matches!(fed.lacks(path), Ok(None));
         !self.feeds || dataset::is_rollup(path) || matches!(&*self.fed.lock(), Ok(Some(fed)) if !lacks(fed))
     }
-}
-
-/// A name that no other writer has, wherever it runs.
-fn new_name() -> Result<String, StoreError> {
-    let path = Path::new("/proc/sys/kernel/random/uuid");
-    let text = fs::read_to_string(path).map_err(StoreError::io("read", path))?;
-    Ok(format!("thalweg-{}", text.trim()))
 }
 
 #[cfg(test)]

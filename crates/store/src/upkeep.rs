@@ -24,7 +24,7 @@ use crate::archive::marks::Marks;
 use crate::block::{Block, Spare};
 use crate::dataset::{self, Partition, Skipped, Temporary, View, Window, name_of};
 use crate::error::{StoreError, megabytes};
-use crate::feed::Fed;
+use crate::feed::state::Fed;
 use crate::file::{FileWriter, FlowFile, ROW_GROUP_ROWS};
 use crate::iceberg::Table;
 use crate::rollup::{self, Level, RollupRetention};

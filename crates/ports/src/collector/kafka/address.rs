@@ -140,6 +140,7 @@ impl KafkaAddress {
         self.text.split('?').next().unwrap_or(&self.text)
     }
 
+    /// The topic's name.
     pub fn topic(&self) -> &str {
         &self.topic
     }

@@ -18,16 +18,19 @@ impl KafkaTopic {
         Err(CollectorError::NotBuilt { collector: address.to_string(), feature: "kafka" })
     }
 
+    /// As with the feature, if there were one.
     pub fn begin(&self, _writer: &str, _goes_on: &dyn Fn() -> bool) -> io::Result<KafkaTransactions> {
         match *self {}
     }
 }
 
 impl KafkaTransactions {
+    /// As with the feature.
     pub fn mark(&self) -> Option<&str> {
         match *self {}
     }
 
+    /// As with the feature.
     pub fn send(
         &mut self,
         _records: &[FlowRecord],

@@ -1,7 +1,7 @@
 //! A topic that takes batches of records in transactions, each with a mark that says how far it reaches.
 //!
 //! The mark is the metadata of an offset that is committed in the same transaction, for partition 0 of the topic and a
-//! consumer group that has the writer's name. So brokers have a batch and its mark, or neither. Whoever begins as the same
+//! consumer group that has the writer's name. So brokers have a batch and its mark, or neither. Who begins as the same
 //! writer shuts the one before out, ends what it left half done, and then reads the mark.
 //!
 //! Readers must ask for committed messages only (`isolation.level=read_committed`): librdkafka does, Java does not by itself.
