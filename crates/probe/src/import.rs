@@ -246,7 +246,7 @@ fn outlets(
         let slow = Waiting::WhileWritten(PATIENCE);
         let waiting = waits_until.map_or(slow, |stop| Waiting::Until(Arc::clone(stop)));
         let kept = KeptOptions {
-            writing: WriterOptions { notify: notify, ..options.keep.writer(false)? },
+            writing: WriterOptions { notify, ..options.keep.writer(false)? },
             waiting,
             cache: None,
         };
