@@ -168,7 +168,8 @@ def meter(options, folder, sends, down, up):
     dataset, chance = str(folder / "flows"), random.Random(1)
     began = time.time()
     for number in range(KILLS):
-        command = [options.thalweg, "probe", str(folder / "capture.pcap"), "--loop", "1000000", "--store", dataset, *sends]
+        command = [options.thalweg, "probe", str(folder / "capture.pcap"), "--loop", "1000000", "--rate", str(options.rate)]
+        command += ["--store", dataset, *sends]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         lasts = options.seconds / KILLS * (0.5 + chance.random())
         if number == 2:
@@ -295,6 +296,7 @@ def main():
     parser.add_argument("--into", choices=["clickhouse", "spark", "iceberg"], required=True)
     parser.add_argument("--thalweg", default=str(ROOT / "target/release/thalweg"))
     parser.add_argument("--seconds", type=float, default=15, help="for how long the probe runs in all")
+    parser.add_argument("--rate", type=int, default=200_000, help="packets a second, each of a new flow")
     parser.add_argument("--python", default=sys.executable, help="a Python with what is asked")
     parser.add_argument("--jars", type=Path, default=Path(tempfile.gettempdir()) / "thalweg-kafka-zookeeper")
     options = parser.parse_args()
