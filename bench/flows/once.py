@@ -92,14 +92,14 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def capture(path):
-    """A packet of each of many flows, over a minute."""
+def capture(path, run):
+    """A packet of each of many flows, over a minute; each run of the probe has flows of its own."""
     with open(path, "wb") as file:
         file.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 96, 1))
         for number in range(FLOWS):
             at_us = number * CAPTURE_S * 1_000_000 // FLOWS
             udp = struct.pack(">HHHH", 1024 + number % 60_000, 53, 8 + 34, 0) + bytes(34)
-            src, dst = 0x0A000000 + number, 0xC0000200 + number % 251
+            src, dst = 0x0A000000 + (run << 20) + number, 0xC0000200 + number % 251
             ip = struct.pack(">BBHHHBBHII", 0x45, 0, 20 + len(udp), number & 0xFFFF, 0, 64, 17, 0, src, dst)
             frame = bytes(12) + b"\x08\x00" + ip + udp
             file.write(struct.pack("<IIII", 1_795_323_600 + at_us // 1_000_000, at_us % 1_000_000, len(frame), len(frame)))
@@ -168,6 +168,7 @@ def meter(options, folder, sends, down, up):
     dataset, chance = str(folder / "flows"), random.Random(1)
     began = time.time()
     for number in range(KILLS):
+        capture(folder / "capture.pcap", number)
         command = [options.thalweg, "probe", str(folder / "capture.pcap"), "--loop", "1000000", "--rate", str(options.rate)]
         command += ["--store", dataset, *sends]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -301,7 +302,6 @@ def main():
     parser.add_argument("--jars", type=Path, default=Path(tempfile.gettempdir()) / "thalweg-kafka-zookeeper")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="thalweg-once-"))
-    capture(folder / "capture.pcap")
     rows = iceberg(options, folder) if options.into == "iceberg" else kafka(options, folder)
     shutil.rmtree(folder)
     print(f"{'':26}{'dataset':>16}{options.into:>16}")
