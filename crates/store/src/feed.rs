@@ -130,7 +130,7 @@ impl Changes {
         done: &mut Upkeep,
     ) -> Result<(), StoreError> {
         let mut complete = fed.sent;
-        for (place, (id, path)) in files.iter().enumerate() {
+        for (id, path) in files {
             if self.is_ending() {
                 return Ok(());
             }
@@ -145,12 +145,9 @@ impl Changes {
             }
             complete = *id;
             done.files_fed += 1;
-            if place + 1 == files.len() {
-                batch.send(self, done)?;
-                self.note_sent(fed.clone(), complete)?;
-            }
         }
-        Ok(())
+        batch.send(self, done)?;
+        self.note_sent(fed, complete).map(drop)
     }
 
     /// Adds a file's records to those on their way, but for those that have arrived; sends them whenever they are many.

@@ -14,24 +14,33 @@ use crate::upkeep::{Upkeep, recover};
 impl Shared {
     /// The body of the feeding thread, which may wait for the feed's place for long.
     pub(super) fn feed(&self) {
-        let seen = Cell::new(0);
+        // Whether folders of others are due: to look at them takes reading all their footers, so not after each own file.
+        let (seen, are_due) = (Cell::new(0), Cell::new(true));
         let longest = *self.options.retry.end();
         self.repeat(
             longest,
             |state| state.status.files_published > seen.get(),
             || {
-                seen.set(self.state().status.files_published);
-                self.feed_once().is_ok()
+                let published = self.state().status.files_published;
+                let is_interval = seen.replace(published) == published;
+                let with_others = are_due.get() || is_interval;
+                let has_succeeded = self.feed_round(with_others).is_ok();
+                are_due.set(with_others && !has_succeeded);
+                has_succeeded
             },
         );
     }
 
-    /// Sends what was not sent.
+    /// Sends what was not sent, by others too.
     pub(super) fn feed_once(&self) -> Result<Upkeep, StoreError> {
+        self.feed_round(true)
+    }
+
+    fn feed_round(&self, with_others: bool) -> Result<Upkeep, StoreError> {
         let Some(feed) = self.options.feed.as_deref() else { return Ok(Upkeep::default()) };
         let mut done = Upkeep::default();
         let fed = self.changes.feed(feed, &mut self.session.lock(), &mut done);
-        let fed = fed.and_then(|()| self.feed_of_others(feed, &mut done));
+        let fed = fed.and_then(|()| if with_others { self.feed_of_others(feed, &mut done) } else { Ok(()) });
         // Who ends has not failed.
         let fed = fed.or_else(|error| if self.changes.is_ending() { Ok(()) } else { Err(error) });
         self.state().status.upkeep.add(&done);
