@@ -22,15 +22,40 @@ pub(super) const RETRY_MIN: Duration = Duration::from_millis(100);
 pub(super) struct Reports {
     /// Numbers of records, each with the error if it was not delivered.
     pub(super) delivered: Mutex<Vec<(usize, Option<Code>)>>,
-    pub(super) trouble: Mutex<Option<String>>,
+    trouble: Mutex<Option<(Weight, String)>>,
+}
+
+/// How much an error says about why nothing is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Weight {
+    /// It follows other errors: no broker can be reached.
+    Consequence,
+    /// An address does not answer, and another one may.
+    Connection,
+    /// A broker is reached, and one of the two refuses the other.
+    Refusal,
+}
+
+impl Weight {
+    fn of(error: &KafkaError) -> Self {
+        match error.rdkafka_error_code() {
+            Some(Code::AllBrokersDown) => Self::Consequence,
+            Some(Code::Authentication | Code::SaslAuthenticationFailed | Code::SSL) => Self::Refusal,
+            _ => Self::Connection,
+        }
+    }
 }
 
 impl ClientContext for Reports {
     /// Important messages also arrive as errors or reports.
     fn log(&self, _level: RDKafkaLogLevel, _facility: &str, _message: &str) {}
 
-    fn error(&self, _error: KafkaError, reason: &str) {
-        *self.trouble.lock() = Some(reason.to_owned());
+    fn error(&self, error: KafkaError, reason: &str) {
+        let weight = Weight::of(&error);
+        let mut trouble = self.trouble.lock();
+        if trouble.as_ref().is_none_or(|(before, _)| weight >= *before) {
+            *trouble = Some((weight, reason.to_owned()));
+        }
     }
 }
 
@@ -39,11 +64,20 @@ impl ProducerContext for Reports {
 
     fn delivery(&self, result: &DeliveryResult<'_>, number: usize) {
         let error = result.as_ref().err().map(|(error, _)| error.rdkafka_error_code().unwrap_or(Code::Fail));
+        if error.is_none() {
+            *self.trouble.lock() = None;
+        }
         self.delivered.lock().push((number, error));
     }
 }
 
 impl Reports {
+    /// Why nothing is acknowledged, as far as the client has said.
+    pub(super) fn why(&self) -> String {
+        let trouble = self.trouble.lock();
+        trouble.as_ref().map_or_else(|| "nothing is acknowledged".to_owned(), |(_, why)| why.clone())
+    }
+
     /// The reports so far, in the order of their arrival.
     pub(super) fn of(producer: &BaseProducer<Self>) -> Vec<(usize, Option<Code>)> {
         let count = || producer.context().delivered.lock().len();
@@ -154,4 +188,25 @@ pub(super) fn failed(address: &KafkaAddress, reason: String) -> CollectorError {
 
 pub(super) fn producer(client: &ClientConfig) -> Result<BaseProducer<Reports>, KafkaError> {
     client.create_with_context(Reports::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_not_hidden_by_what_follows_it() {
+        let reports = Reports::default();
+        let error = |code, why| reports.error(KafkaError::Global(code), why);
+        assert_eq!(reports.why(), "nothing is acknowledged");
+        error(Code::AllBrokersDown, "all are down");
+        error(Code::BrokerTransportFailure, "connection refused");
+        assert_eq!(reports.why(), "connection refused");
+        error(Code::Authentication, "wrong password");
+        error(Code::BrokerTransportFailure, "connection refused");
+        error(Code::AllBrokersDown, "all are down");
+        assert_eq!(reports.why(), "wrong password");
+        error(Code::SSL, "unknown authority");
+        assert_eq!(reports.why(), "unknown authority");
+    }
 }

@@ -317,9 +317,7 @@ impl Session for Outlet {
 
     fn report(&mut self) {
         if self.is_down() {
-            let reason = self.producer.context().trouble.lock().clone();
-            let why = || "nothing is acknowledged".to_owned();
-            self.life.report.connection = Connection::Down(reason.unwrap_or_else(why));
+            self.life.report.connection = Connection::Down(self.producer.context().why());
         }
         self.life.report.in_flight = self.in_flight;
         self.again.iter().for_each(|batch| self.life.report.in_flight += Amount::of_all(batch));

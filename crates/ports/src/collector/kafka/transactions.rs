@@ -160,9 +160,7 @@ fn look(producer: &BaseProducer<Reports>, goes_on: &dyn Fn() -> bool, began: Ins
         return Err(io::Error::new(io::ErrorKind::Interrupted, "the writer ends"));
     }
     if began.elapsed() >= STEP_WITHIN {
-        let trouble = producer.context().trouble.lock().clone();
-        let why = trouble.unwrap_or_else(|| "nothing is acknowledged".to_owned());
-        return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+        return Err(io::Error::new(io::ErrorKind::TimedOut, producer.context().why()));
     }
     producer.poll(TURN);
     Ok(())
