@@ -1,6 +1,7 @@
 //! The types that every crate shares: packets in chunks, drop reasons, hashes that assign flows to shards,
 //! prefixes, tables bounded by age, seeded randomness, limits for repeated log lines, ports to try, calls that
-//! signals end, names from outside ([`Name`]), and enums with a word for each value ([`words!`]).
+//! signals end, names from outside ([`Name`]), enums with a word for each value ([`words!`]), and structs of counters
+//! ([`counters!`]).
 //!
 //! Data flows through Thalweg as [`Chunk`]s. A source cuts its input into chunks of consecutive packets. The
 //! bytes of a chunk stay where the source put them, in one [`Slab`], until the sink has written them. A
@@ -15,6 +16,7 @@
 mod aged;
 mod aged_sets;
 mod chunk;
+mod counters;
 mod exclusive;
 mod free_ports;
 mod hash;

@@ -73,38 +73,27 @@ impl Retention {
     }
 }
 
-/// What maintenance did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Upkeep {
-    pub files_joined: u64,
-    /// Files made from joined ones.
-    pub files_made: u64,
-    /// Records in the joined files.
-    pub records_joined: u64,
-    /// Files removed because of age or size.
-    pub files_expired: u64,
-    /// Records in the removed files, as far as they were readable.
-    pub records_expired: u64,
-    /// Bytes of the removed files.
-    pub bytes_expired: u64,
-    /// Files that are in the archive since.
-    pub files_archived: u64,
-    pub records_archived: u64,
-    pub bytes_archived: u64,
-    /// Rollups that are there since.
-    pub rollups_archived: u64,
-    /// What was removed in the archive because of its age.
-    pub objects_expired: u64,
-    pub object_bytes_expired: u64,
-    /// Of the removed records, those that an archive should have and has not.
-    pub records_unarchived: u64,
-    /// Files whose records the feed's place has since.
-    pub files_fed: u64,
-    pub records_fed: u64,
-    /// Of the removed records, those that the feed had not sent.
-    pub records_unfed: u64,
-    /// Rollups of hours that were made, or made again.
-    pub rollups_made: u64,
+thalweg_base::counters! {
+    /// What maintenance did.
+    Upkeep {
+        files_joined: "Files that were joined with others.";
+        records_joined: "Records in the joined files.";
+        files_made: "Files made from joined ones.";
+        files_expired: "Files removed because of age or size.";
+        records_expired: "Records in the removed files, as far as they were readable.";
+        bytes_expired: "Bytes of the removed files.";
+        rollups_made: "Rollups of hours that were made, or made again.";
+        files_archived: "Files that are in the archive since.";
+        records_archived: "Records in these files.";
+        bytes_archived: "Bytes of these files.";
+        rollups_archived: "Rollups that are there since.";
+        objects_expired: "Objects of the archive that were removed because of their age.";
+        object_bytes_expired: "Bytes of these objects.";
+        records_unarchived: "Of the removed records, those that an archive should have and has not.";
+        files_fed: "Files whose records the feed's place has since.";
+        records_fed: "Records in these files.";
+        records_unfed: "Of the removed records, those that the feed had not sent.";
+    }
 }
 
 impl Upkeep {
@@ -123,27 +112,6 @@ impl Upkeep {
                 self.records_expired, self.files_expired
             )
         })
-    }
-
-    /// Adds what was done elsewhere.
-    pub fn add(&mut self, other: &Upkeep) {
-        self.files_joined += other.files_joined;
-        self.files_made += other.files_made;
-        self.records_joined += other.records_joined;
-        self.files_expired += other.files_expired;
-        self.records_expired += other.records_expired;
-        self.bytes_expired += other.bytes_expired;
-        self.files_archived += other.files_archived;
-        self.records_archived += other.records_archived;
-        self.bytes_archived += other.bytes_archived;
-        self.rollups_archived += other.rollups_archived;
-        self.objects_expired += other.objects_expired;
-        self.object_bytes_expired += other.object_bytes_expired;
-        self.records_unarchived += other.records_unarchived;
-        self.files_fed += other.files_fed;
-        self.records_fed += other.records_fed;
-        self.records_unfed += other.records_unfed;
-        self.rollups_made += other.rollups_made;
     }
 }
 

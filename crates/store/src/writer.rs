@@ -46,6 +46,7 @@ mod archiving;
 mod feeding;
 mod listeners;
 mod lock;
+mod others;
 #[cfg(test)]
 mod tests;
 mod threads;

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::net::{IpAddr, ToSocketAddrs};
 
-use serde_json::json;
+use serde_json::Value;
 use thalweg_ports::collector::TlsOptions;
 use thalweg_ports::live::wall_ns;
 use thalweg_store::query::{Graph, Key, KeyValue, Metric, Query, Scanned, Series, Sums, Top};
@@ -457,61 +457,42 @@ fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), 
         damaged.join(status.marks_damaged);
         archived.and(fed).map_err(failed)?;
     }
-    let Upkeep { files_joined, files_made, records_joined, .. } = done;
-    let Upkeep { files_expired, records_expired, bytes_expired, rollups_made, .. } = done;
-    let Upkeep { files_archived, records_archived, bytes_archived, records_unarchived, .. } = done;
     report_damaged(&damaged);
-    let Upkeep { rollups_archived, objects_expired, object_bytes_expired, .. } = done;
-    let Upkeep { files_fed, records_fed, records_unfed, .. } = done;
     match format {
-        Format::Json => print(&format!(
-            "{:#}\n",
-            json!({
-                "files_joined": files_joined,
-                "files_made": files_made,
-                "records_joined": records_joined,
-                "files_expired": files_expired,
-                "records_expired": records_expired,
-                "bytes_expired": bytes_expired,
-                "rollups_made": rollups_made,
-                "files_archived": files_archived,
-                "records_archived": records_archived,
-                "bytes_archived": bytes_archived,
-                "rollups_archived": rollups_archived,
-                "objects_expired": objects_expired,
-                "object_bytes_expired": object_bytes_expired,
-                "records_unarchived": records_unarchived,
-                "marks_damaged": damaged.count,
-                "files_fed": files_fed,
-                "records_fed": records_fed,
-                "records_unfed": records_unfed,
-            })
-        ))?,
+        Format::Json => {
+            let marks = ("marks_damaged", damaged.count);
+            let rows = done.rows().chain([marks]).map(|(name, count)| (name.to_owned(), Value::from(count)));
+            print(&format!("{:#}\n", Value::Object(rows.collect())))?;
+        }
         Format::Human => print(&format!(
             "joined {} with {} to {}; removed {} with {}, {}; rollups made: {}{}{}\n",
-            counted(files_joined, "file"),
-            counted(records_joined, "record"),
-            count(files_made),
-            counted(files_expired, "file"),
-            counted(records_expired, "record"),
-            counted(bytes_expired, "byte"),
-            count(rollups_made),
+            counted(done.files_joined, "file"),
+            counted(done.records_joined, "record"),
+            count(done.files_made),
+            counted(done.files_expired, "file"),
+            counted(done.records_expired, "record"),
+            counted(done.bytes_expired, "byte"),
+            count(done.rollups_made),
             match keep.archive {
                 Some(_) => {
                     format!(
                         "; archived {} with {} and {}, {}; removed there {}",
-                        counted(files_archived, "file"),
-                        counted(records_archived, "record"),
-                        counted(rollups_archived, "rollup"),
-                        counted(bytes_archived, "byte"),
-                        counted(objects_expired, "file")
+                        counted(done.files_archived, "file"),
+                        counted(done.records_archived, "record"),
+                        counted(done.rollups_archived, "rollup"),
+                        counted(done.bytes_archived, "byte"),
+                        counted(done.objects_expired, "file")
                     )
                 }
                 None => String::new(),
             },
             match keep.feed {
                 Some(_) => {
-                    format!("; sent {} with {}", counted(files_fed, "file"), counted(records_fed, "record"))
+                    format!(
+                        "; sent {} with {}",
+                        counted(done.files_fed, "file"),
+                        counted(done.records_fed, "record")
+                    )
                 }
                 None => String::new(),
             }

@@ -46,25 +46,15 @@ fn touched<T: Copy + Default>(len: usize) -> Box<[T]> {
     table
 }
 
-/// Defines the counters of a shard: one row each gives the field, its meaning, its place in the sum and in reports.
+/// Defines the counters of a shard.
 macro_rules! counters {
     ($(#[$doc:meta])* $type:ident { $($name:ident: $meaning:literal;)* }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct $type { $(#[doc = $meaning] pub $name: u64,)* }
+        thalweg_base::counters! { $(#[$doc])* $type { $($name: $meaning;)* } }
 
         impl $type {
-            /// Adds another shard's counts.
-            pub fn add(&mut self, other: &Self) { $(self.$name += other.$name;)* }
-
             /// Counts what was counted since `before` so many times more.
             pub fn repeat(&mut self, before: &Self, times: u64) {
                 $(self.$name += self.$name.saturating_sub(before.$name) * times;)*
-            }
-
-            /// Every counter's name and value, in order.
-            pub fn rows(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name),)*].into_iter()
             }
         }
     };

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use super::lock::Lock;
+use super::others::{Improper, Other};
 use super::{Shared, State};
 use crate::archive::{self, Within, expiry};
 use crate::dataset;
 use crate::error::{StoreError, megabytes};
-use crate::iceberg::Table;
 use crate::iceberg::archived::ArchivedTable;
-use crate::upkeep::{Upkeep, recover};
+use crate::upkeep::{Changes, Upkeep};
 
 /// A round of the thread.
 struct Round<'a> {
@@ -23,6 +23,15 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
+    /// Archives what a writer's folder has.
+    fn archive(&mut self, part: &str, changes: &Changes) -> Result<(), StoreError> {
+        let (store, mut days) = (self.within.store.as_ref(), BTreeSet::new());
+        let archived = changes.archive(store, self.now_ns, &mut self.done, &mut days);
+        self.table.note(part, days);
+        self.commit(part);
+        archived.and_then(|()| changes.archive_rollups(store, &mut self.done))
+    }
+
     /// Brings the table up to date with the objects of a writer's folder.
     fn commit(&mut self, part: &str) {
         if let Err(error) = self.table.commit(self.within, part, &[]) {
@@ -96,40 +105,18 @@ impl Shared {
     }
 
     fn archive_own(&self, round: &mut Round<'_>) -> Result<(), StoreError> {
-        let (part, mut days) = (dataset::writer_of(self.root()), BTreeSet::new());
-        let store = round.within.store.as_ref();
-        let archived = self.changes.archive(store, round.now_ns, &mut round.done, &mut days);
-        round.table.note(part, days);
-        round.commit(part);
-        archived.and_then(|()| self.changes.archive_rollups(store, &mut round.done))
+        round.archive(dataset::writer_of(self.root()), &self.changes)
     }
 
     fn archive_of_others(&self, round: &mut Round<'_>) -> Result<(), StoreError> {
-        for folder in dataset::parts(dataset::home(self.root()))? {
-            if folder == self.root() {
-                continue;
+        self.in_others(Improper::Left, |folder, other| {
+            let part = dataset::writer_of(folder);
+            match other {
+                Other::Ended(changes) => return round.archive(part, changes),
+                Other::Busy => round.table.forget(part),
             }
-            let part = dataset::writer_of(&folder);
-            let mut lock = match Lock::take(&folder) {
-                Err(StoreError::Busy { .. }) => {
-                    round.table.forget(part);
-                    continue;
-                }
-                Ok((_, left)) if !left.is_empty() => continue,
-                taken => taken?.0,
-            };
-            let table = Table::new(&folder, self.options.iceberg, self.options.now_ns);
-            let (_, next_id) = recover(&folder)?;
-            let (changes, mut days) = (self.changes_of(&folder, next_id, table), BTreeSet::new());
-            let store = round.within.store.as_ref();
-            let archived = changes.archive(store, round.now_ns, &mut round.done, &mut days);
-            round.table.note(part, days);
-            round.commit(part);
-            let archived = archived.and_then(|()| changes.archive_rollups(store, &mut round.done));
-            lock.release(true)?;
-            archived?;
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Removes hours in the archive that are too old, of writers' folders where no other program writes: that one does as it

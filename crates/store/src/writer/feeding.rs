@@ -4,12 +4,10 @@ use std::cell::Cell;
 use std::time::Instant;
 
 use super::Shared;
-use super::lock::Lock;
-use crate::dataset;
+use super::others::{Improper, Other};
 use crate::error::StoreError;
 use crate::feed::Feed;
-use crate::iceberg::Table;
-use crate::upkeep::{Upkeep, recover};
+use crate::upkeep::Upkeep;
 
 impl Shared {
     /// The body of the feeding thread, which may wait for the feed's place for long.
@@ -48,25 +46,12 @@ impl Shared {
         fed.map(|()| done)
     }
 
-    /// Does the same for writers that have ended, for nobody else would.
+    /// Does the same for writers that have ended.
     fn feed_of_others(&self, feed: &dyn Feed, done: &mut Upkeep) -> Result<(), StoreError> {
-        for folder in dataset::parts(dataset::home(self.root()))? {
-            if folder == self.root() {
-                continue;
-            }
-            let mut lock = match Lock::take(&folder) {
-                Err(StoreError::Busy { .. }) => continue,
-                // Upkeep tells that it did not end properly.
-                Ok((_, left)) if !left.is_empty() => continue,
-                taken => taken?.0,
-            };
-            let table = Table::new(&folder, self.options.iceberg, self.options.now_ns);
-            let (_, next_id) = recover(&folder)?;
-            let fed = self.changes_of(&folder, next_id, table).feed(feed, &mut None, done);
-            lock.release(true)?;
-            fed?;
-        }
-        Ok(())
+        self.in_others(Improper::Left, |_, other| match other {
+            Other::Ended(changes) => changes.feed(feed, &mut None, done),
+            Other::Busy => Ok(()),
+        })
     }
 
     pub(super) fn note_fed(&self, error: Option<&StoreError>) {

@@ -10,15 +10,14 @@ use std::time::{Duration, Instant};
 
 use thalweg_flow::FlowRecord;
 
-use super::lock::Lock;
+use super::others::{Improper, Other};
 use super::{Shared, State, owner};
 use crate::block::Spare;
 use crate::dataset::{self, Temporary};
 use crate::error::StoreError;
 use crate::file::{FileWriter, ROW_GROUP_ROWS};
-use crate::iceberg::Table;
 use crate::space;
-use crate::upkeep::{Changes, Upkeep, recover};
+use crate::upkeep::{Changes, Upkeep};
 use thalweg_text::calendar::HOUR_NS;
 
 /// How often to check for free space while nothing is written.
@@ -314,34 +313,17 @@ impl Shared {
         changes.sum_hours(self.options.retention.rollups, (self.options.now_ns)(), Some(&self.ages))
     }
 
-    /// For the folder of a writer that has ended.
-    pub(super) fn changes_of(&self, part: &Path, next_id: u64, table: Table) -> Changes {
-        let (ending, damaged) = (Arc::clone(&self.changes.ending), Arc::clone(&self.changes.damaged));
-        Changes { ending, damaged, ..self.options.changes(part, next_id, table) }
-    }
-
-    /// Does the same in the folders of writers that have ended, for nobody else would.
+    /// Does the same in the folders of writers that have ended.
     fn look_after_others(&self, done: &mut Upkeep) -> Result<(), StoreError> {
-        for part in dataset::parts(dataset::home(self.root()))?.iter().filter(|part| *part != self.root()) {
-            let (mut lock, left) = match Lock::take(part) {
-                Err(StoreError::Busy { .. }) => continue,
-                taken => taken?,
-            };
-            if !left.is_empty() {
-                let part = part.display();
-                self.options.notify.warn(&format!("{part}: its last writer did not end properly: {left}"));
-            }
-            let mut table = Table::new(part, self.options.iceberg, self.options.now_ns);
-            table.follow()?;
-            let (_, next_id) = recover(part)?;
-            let changes = self.changes_of(part, next_id, table);
+        self.in_others(Improper::Taken, |_, other| {
+            let Other::Ended(changes) = other else { return Ok(()) };
+            changes.table.lock().follow()?;
             let now_ns = (self.options.now_ns)();
             done.add(&changes.retain(self.options.retention, now_ns, Some(&self.ages))?);
             done.add(&changes.compact()?);
-            done.add(&self.sum_hours(&changes)?);
-            lock.release(true)?;
-        }
-        Ok(())
+            done.add(&self.sum_hours(changes)?);
+            Ok(())
+        })
     }
 
     pub(super) fn apply_retention(&self) {
