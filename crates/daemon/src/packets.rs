@@ -64,6 +64,8 @@ impl PacketSide {
         tables: &Arc<ForwardingTables>,
         run: &RunOptions,
     ) -> Result<Self, RunError> {
+        // Reloads replace tables as long as the router runs.
+        thalweg_exec::give_back_large_tables();
         let flows = config.flows.as_ref().map(|flows| FlowSide::start(flows, config, tables)).transpose()?;
         let priority = priority_of(config);
         priority::cores(&config.workers)?;

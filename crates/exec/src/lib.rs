@@ -56,7 +56,7 @@ pub use options::{
     GROUPS_PER_WORKER, ModelKind, ModelOptions, Placement, THREADS_MAX, TOKENS_DEFAULT, TOKENS_MAX,
     UnknownModel,
 };
-pub use os::{core_is_usable, monotonic_time, release_free_memory, thread_cpu_time};
+pub use os::{core_is_usable, give_back_large_tables, monotonic_time, release_free_memory, thread_cpu_time};
 pub use plan::{Plan, Scope, Sink, Source, StageSpec};
 pub use rank::{Priority, Rank};
 pub use report::{ExecError, RunReport, ThreadReport};

@@ -116,6 +116,17 @@ fn clock(which: libc::clockid_t) -> Duration {
     }
 }
 
+/// Has the allocator give memory of a megabyte and more back to the system as soon as it is freed. By itself, glibc
+/// keeps ever larger pieces for reuse: each freed table raises the size, up to 32 MB, below which tables share pages
+/// with what is small and lives on. A table is then slower to make, by the faults of its pages.
+pub fn give_back_large_tables() {
+    // SAFETY: no pointers; the allocator takes its own locks.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 20);
+    }
+}
+
 /// Returns freed memory to the system, on a short-lived thread. glibc keeps free pages in the arena of the thread
 /// that allocated them: after a large table is gone, all of it. Threads that allocate meanwhile may wait some
 /// milliseconds for their arena, so call this when the load is low.

@@ -43,7 +43,10 @@ const FULL_WAIT_NS: u64 = 100_000;
 /// Frames dequeued before the port's lock is released.
 const BURST: usize = 64;
 
-const SPARE_MAX: usize = 1024;
+/// The room of all spare frames of a port, and that of a new one. An ordinary frame never needs more, so that spare
+/// frames do not grow by and by.
+const SPARE_BYTES_MAX: usize = 1024 * SPARE_BYTES;
+const SPARE_BYTES: usize = 1600;
 
 type Frame = Vec<u8>;
 
@@ -97,16 +100,39 @@ struct State {
     is_leaving: bool,
     /// A frame dequeued with its class, that the driver has not taken yet.
     held: Option<(u8, Frame)>,
-    spare: Vec<Frame>,
+    spare: Spare,
     is_down: bool,
     /// Whether a capture may want these frames; set whenever the lock is taken.
     is_watched: bool,
 }
 
+/// Frames that were sent, whose memory is used again.
+#[derive(Default)]
+struct Spare {
+    frames: Vec<Frame>,
+    /// The room of all of them.
+    bytes: usize,
+}
+
+impl Spare {
+    fn take(&mut self) -> Frame {
+        let Some(frame) = self.frames.pop() else { return Frame::with_capacity(SPARE_BYTES) };
+        self.bytes -= frame.capacity();
+        frame
+    }
+
+    fn keep(&mut self, frame: Frame) {
+        if self.bytes + frame.capacity() <= SPARE_BYTES_MAX {
+            self.bytes += frame.capacity();
+            self.frames.push(frame);
+        }
+    }
+}
+
 impl State {
     fn new(tx: Box<dyn PortTx>, queue: Option<EgressQueue<Frame>>) -> Self {
         let (is_leaving, is_down, is_watched) = (false, false, false);
-        Self { tx, queue, is_leaving, held: None, spare: Vec::new(), is_down, is_watched }
+        Self { tx, queue, is_leaving, held: None, spare: Spare::default(), is_down, is_watched }
     }
 }
 
@@ -243,14 +269,14 @@ impl Outbox {
                     *held = Some((class, frame));
                     return Rest::Until(now_ns + FULL_WAIT_NS);
                 }
-                Offer::Taken | Offer::Refused => keep(spare, frame),
+                Offer::Taken | Offer::Refused => spare.keep(frame),
             }
         }
         for _ in 0..frames_max {
             let mut mark = |frame: &mut Frame| mark_frame_ce(frame);
             let mut dropped = |frame: Frame, class, reason| {
                 self.drop(reason, class, &frame, is_watched);
-                keep(spare, frame);
+                spare.keep(frame);
             };
             match queue.dequeue(now_ns, &mut mark, &mut dropped) {
                 Next::Empty => return Rest::Empty,
@@ -260,7 +286,7 @@ impl Outbox {
                         *held = Some((class, item));
                         return Rest::Until(now_ns + FULL_WAIT_NS);
                     }
-                    Offer::Taken | Offer::Refused => keep(spare, item),
+                    Offer::Taken | Offer::Refused => spare.keep(item),
                 },
             }
         }
@@ -415,7 +441,7 @@ impl Opened<'_> {
     pub(crate) fn send_merged(&mut self, class: u8, merged: Merged<'_>, now_ns: u64) {
         let State { tx, queue, spare, is_watched, .. } = &mut *self.state;
         let (outbox, is_watched) = (self.outbox, *is_watched);
-        let mut buffer = spare.pop().unwrap_or_default();
+        let mut buffer = spare.take();
         if queue.is_none() {
             let is_cut = match outbox.tag {
                 None => outbox.offer_merged(&mut **tx, class, merged, is_watched),
@@ -433,7 +459,7 @@ impl Opened<'_> {
                 }
             };
             if !is_cut {
-                return keep(spare, buffer);
+                return spare.keep(buffer);
             }
         }
         match merged.segments() {
@@ -446,7 +472,7 @@ impl Opened<'_> {
             }
             Err(_) => outbox.drop_merged(class, merged, is_watched),
         }
-        keep(&mut self.state.spare, buffer);
+        self.state.spare.keep(buffer);
     }
 
     /// Sends a frame of the router's own, ahead of the queue if it is urgent ([`is_urgent`]).
@@ -460,7 +486,7 @@ impl Opened<'_> {
         if let (None, None) = (&queue, self.outbox.tag) {
             return self.outbox.hand_over(&mut **tx, class, frame, is_watched);
         }
-        let mut waiting = spare.pop().unwrap_or_default();
+        let mut waiting = spare.take();
         waiting.clear();
         match self.outbox.tag {
             None => waiting.extend_from_slice(frame),
@@ -468,13 +494,13 @@ impl Opened<'_> {
                 waiting.resize(frame.len() + TAG_BYTES, 0);
                 if tag.write(frame, &mut waiting).is_none() {
                     self.outbox.drop(DropReason::TransmitFailed, class, frame, is_watched);
-                    return keep(spare, waiting);
+                    return spare.keep(waiting);
                 }
             }
         }
         let Some(queue) = queue else {
             self.outbox.hand_over(&mut **tx, class, &waiting, is_watched);
-            return keep(spare, waiting);
+            return spare.keep(waiting);
         };
         let length = waiting.len() as u32;
         let done = match is_urgent {
@@ -485,7 +511,7 @@ impl Opened<'_> {
             Ok(()) => self.put += 1,
             Err((frame, reason)) => {
                 self.outbox.drop(reason, class, &frame, is_watched);
-                keep(spare, frame);
+                spare.keep(frame);
             }
         }
     }
@@ -522,12 +548,6 @@ fn is_urgent(frame: &[u8]) -> bool {
             (first << 4 | second >> 4) >> 5 >= NETWORK_CONTROL || is_discovery
         }
         _ => false,
-    }
-}
-
-fn keep(spare: &mut Vec<Frame>, frame: Frame) {
-    if spare.len() < SPARE_MAX {
-        spare.push(frame);
     }
 }
 
