@@ -189,8 +189,7 @@ fn once(
     }
     let mut site = Site::new(kind.shape(), options)?;
     let mut router = Router::start(kind, &mut site, options)?;
-    wait_until(stop, START_WAIT, || router.is_ready(&site))
-        .map_err(|error| unready(error, format!("the table is not there; {}", router.said())))?;
+    wait_until(stop, START_WAIT, || router.is_ready(&site), || (router.lacks(&site), router.said()))?;
     let (stream, tally) = (Stream::new(&site, options.rate)?, Tally::default());
     let connections = kind.has_state().then(|| Connections::open(&site)).transpose()?;
     if let Some(lost @ 1..) = connections.as_ref().map(Connections::lost) {
@@ -219,7 +218,8 @@ fn watch(
     stop: &AtomicBool,
 ) -> Result<Run, ForwardingError> {
     let (watch, limit) = (Duration::from_secs_f64(options.watch_s), Duration::from_secs_f64(options.limit_s));
-    wait_until(stop, START_WAIT, || tally.all_flow()).map_err(|error| unready(error, router.said()))?;
+    let lacks = || "it does not forward".to_owned();
+    wait_until(stop, START_WAIT, || tally.all_flow(), || (lacks(), router.said()))?;
     wait(watch, stop)?;
     tally.mark(stream.sent());
     wait(watch, stop)?;
@@ -235,7 +235,7 @@ fn watch(
         _ => site.fail(failure)?,
     }
     wait(watch, stop)?;
-    wait_until(stop, limit, || tally.all_flow()).map_err(|error| unready(error, router.said()))?;
+    wait_until(stop, limit, || tally.all_flow(), || (lacks(), router.said()))?;
     let gap = tally.longest_gap();
     let lost = lost(stream, tally, stop)?;
     if !failure.is_mended() {
@@ -259,30 +259,18 @@ fn lost(stream: &Stream, tally: &Tally, stop: &AtomicBool) -> Result<u64, Forwar
     Ok(lost)
 }
 
-/// An error of a wait that found nothing, with what the router said.
-fn unready(error: ForwardingError, said: String) -> ForwardingError {
-    match error {
-        ForwardingError::NotForwarding { sent, received, fault, .. } => {
-            ForwardingError::NotForwarding { sent, received, fault, said }
-        }
-        other => other,
-    }
-}
-
+/// Waits until the condition is met; `late` says what is missing, and what the router said.
 fn wait_until(
     stop: &AtomicBool,
     limit: Duration,
     mut condition: impl FnMut() -> bool,
+    late: impl FnOnce() -> (String, String),
 ) -> Result<(), ForwardingError> {
     let end = Instant::now() + limit;
     while !condition() {
         if Instant::now() > end {
-            return Err(ForwardingError::NotForwarding {
-                sent: 0,
-                received: 0,
-                fault: None,
-                said: String::new(),
-            });
+            let (what, said) = late();
+            return Err(ForwardingError::Late { what, after: limit, said });
         }
         wait(TICK, stop)?;
     }

@@ -83,6 +83,14 @@ pub enum ForwardingError {
         /// The router's output.
         said: String,
     },
+    /// A router was not where it should be in time.
+    #[error("{what}, after {} s{}", .after.as_secs(), if .said.is_empty() { String::new() } else { format!("; it said: {said}") })]
+    Late {
+        what: String,
+        after: Duration,
+        /// The router's output.
+        said: String,
+    },
     /// The generator cannot send.
     #[error("the generator cannot send over its own link")]
     NoGenerator,

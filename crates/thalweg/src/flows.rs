@@ -10,7 +10,6 @@ use std::io::Write;
 use std::net::{IpAddr, ToSocketAddrs};
 
 use serde_json::Value;
-use thalweg_ports::collector::TlsOptions;
 use thalweg_ports::live::wall_ns;
 use thalweg_store::query::{Graph, Key, KeyValue, Metric, Query, Scanned, Series, Sums, Top};
 use thalweg_store::{
@@ -426,7 +425,7 @@ fn step_name(step_s: u64) -> &'static str {
 fn run_compact(args: &FlowsArgs, keep: &KeepArgs, format: Format) -> Result<(), Failure> {
     writer::only_folders(args, "compact")?;
     keep.tell();
-    let keep = keep.options(TlsOptions::default());
+    let keep = keep.options(args.feed_tls());
     let writing = keep.writer(false).map_err(|error| Failure::Usage(error.to_string()))?;
     let (mut done, mut skipped, mut damaged) = (Upkeep::default(), Skipped::default(), Skipped::default());
     let policy = keep.retention;

@@ -35,7 +35,7 @@ pub(crate) fn run(args: &FlowsArgs, import: &FlowsImportArgs, format: Format) ->
     let [data] = &args.data[..] else {
         return Err(Failure::Usage("--data: records are added to one dataset; name one".to_owned()));
     };
-    let options = import.options(data).map_err(Failure::Usage)?;
+    let options = import.options(data, args.feed_tls()).map_err(Failure::Usage)?;
     import.keep.tell();
     let stop = stop_on_signals()?;
     let imported = thalweg_probe::import(&options, &stop, &Notices);

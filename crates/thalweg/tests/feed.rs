@@ -152,3 +152,28 @@ fn whatever_is_killed_the_topic_has_each_record_of_the_dataset_once() {
     let less = dataset.iter().filter(|(hash, times)| topic.get(hash) < Some(times)).count();
     assert_eq!((more, less), (0, 0), "messages that are there too often, and too seldom");
 }
+
+#[test]
+fn brokers_with_tls_are_known_by_the_authorities_of_the_command() {
+    let test = "brokers_with_tls_are_known_by_the_authorities_of_the_command";
+    let Some(broker) = Broker::start(test) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let [dataset, password] = ["dataset", "password"].map(|name| folder.path().join(name));
+    std::fs::write(&password, broker::USER.1).unwrap();
+    write(&dataset, 0);
+    let feed = broker.secure_address("flows", &password, "scram-sha-512");
+    let compact = |authorities: &[&Path]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
+        command.args(["flows", "compact", "--data"]).arg(&dataset).args(["--feed", &feed]);
+        for path in authorities {
+            command.arg("--tls-ca").arg(path);
+        }
+        command.output().unwrap()
+    };
+    let refused = compact(&[]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("--tls-ca"), "{said}");
+    let sent = compact(&[&broker.certificate()]);
+    assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
+    assert!(in_topic(&broker, "flows") == in_dataset(&dataset));
+}

@@ -311,21 +311,38 @@ impl Router {
                 })
             }
             RouterKind::Bird => {
-                let control = site.control("r");
-                let said = site.router.exec(&["birdc", "-s", &control, "show", "route", "count"]);
-                // "400000 of 400000 routes for 200000 networks in table master4"
-                let known = said.ok().and_then(|said| {
-                    let line = said.lines().find(|line| line.contains(" routes for "))?;
-                    line.split_whitespace().next()?.parse::<u64>().ok()
-                });
-                known >= Some(2 * u64::from(self.prefixes)) && self.are_in_kernel(site)
+                let (known, in_kernel) = self.known_to_bird(site);
+                known >= 2 * u64::from(self.prefixes) && in_kernel >= self.prefixes.into()
             }
         }
     }
 
-    fn are_in_kernel(&self, site: &Site) -> bool {
+    /// What keeps it from being ready.
+    pub(super) fn lacks(&self, site: &Site) -> String {
+        match self.kind {
+            RouterKind::Bird => {
+                let (known, in_kernel) = self.known_to_bird(site);
+                format!("BIRD has {known} routes, of {} prefixes, and the kernel {in_kernel}", self.prefixes)
+            }
+            _ => "it is not ready".to_owned(),
+        }
+    }
+
+    /// The routes that BIRD has, and once it has those of both transits, how many are in the kernel.
+    fn known_to_bird(&self, site: &Site) -> (u64, u64) {
+        let control = site.control("r");
+        let said = site.router.exec(&["birdc", "-s", &control, "show", "route", "count"]);
+        // "400000 of 400000 routes for 200000 networks in table master4"
+        let known = said.ok().and_then(|said| {
+            let line = said.lines().find(|line| line.contains(" routes for "))?;
+            line.split_whitespace().next()?.parse::<u64>().ok()
+        });
+        let known = known.unwrap_or(0);
+        if known < 2 * u64::from(self.prefixes) {
+            return (known, 0);
+        }
         let said = site.router.exec(&["ip", "route", "show", "proto", "bird"]);
-        said.is_ok_and(|said| said.lines().count() as u64 >= self.prefixes.into())
+        (known, said.map_or(0, |said| said.lines().count() as u64))
     }
 
     /// The first line of an answer of our router.

@@ -43,6 +43,10 @@ pub enum CollectorError {
         /// What was expected of it, and what is wrong.
         reason: String,
     },
+    #[error(
+        "TLS: no file of authorities (--tls-ca, collector_ca): expected the certificates that {whose} are signed by"
+    )]
+    NoAuthorities { whose: &'static str },
     #[error("TLS: {reason}")]
     Tls { reason: String },
     #[error("password {path}: {source}")]

@@ -30,8 +30,7 @@ impl Tls {
     pub(crate) fn new(options: &TlsOptions, host: &str) -> Result<Self, CollectorError> {
         let failed = |error: rustls::Error| CollectorError::Tls { reason: error.to_string() };
         let Some(path) = &options.authorities else {
-            let reason = "no file of authorities: expected the certificates that collectors' are signed by";
-            return Err(CollectorError::Tls { reason: reason.to_owned() });
+            return Err(CollectorError::NoAuthorities { whose: "collectors'" });
         };
         let mut authorities = RootCertStore::empty();
         for certificate in certificates(path)? {

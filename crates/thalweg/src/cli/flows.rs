@@ -7,6 +7,7 @@ use super::flows_import::FlowsImportArgs;
 use super::keep::{KeepArgs, seconds};
 use clap::{Args, Subcommand};
 use thalweg_flow::fields::Field;
+use thalweg_ports::collector::TlsOptions;
 use thalweg_store::query::{Key, Metric};
 use thalweg_text::calendar::{SECOND_NS, parse_time};
 
@@ -27,7 +28,7 @@ pub(crate) struct FlowsArgs {
     /// File with the console's token on its first line [default: the variable THALWEG_TOKEN, if it is set]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
-    /// Certificates of the authorities that sign that server's, in PEM [default: the system's]
+    /// Certificates of the authorities that sign that server's, in PEM [default: the system's], or those of --feed's brokers
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) tls_ca: Option<PathBuf>,
     #[command(subcommand)]
@@ -35,6 +36,11 @@ pub(crate) struct FlowsArgs {
 }
 
 impl FlowsArgs {
+    /// How the brokers of a feed are known.
+    pub(crate) fn feed_tls(&self) -> TlsOptions {
+        TlsOptions { authorities: self.tls_ca.clone(), ..TlsOptions::default() }
+    }
+
     /// What is asked, for messages.
     pub(crate) fn place(&self) -> String {
         self.url.clone().unwrap_or_else(|| self.folders())

@@ -49,7 +49,7 @@ pub(crate) struct FlowsImportArgs {
 
 impl FlowsImportArgs {
     /// The options with the dataset's folder, or why the arguments contradict each other.
-    pub(crate) fn options(&self, data: &Path) -> Result<ImportOptions, String> {
+    pub(crate) fn options(&self, data: &Path, feed_tls: TlsOptions) -> Result<ImportOptions, String> {
         let is_stdout = |path: &&PathBuf| path.as_os_str() == "-";
         if self.json.iter().chain(&self.csv).filter(is_stdout).count() > 1 {
             return Err("standard output can be JSON or CSV, not both".to_owned());
@@ -73,7 +73,7 @@ impl FlowsImportArgs {
             store: (!self.no_store).then(|| data.to_owned()),
             json: self.json.clone(),
             csv: self.csv.clone(),
-            keep: self.keep.options(TlsOptions::default()),
+            keep: self.keep.options(feed_tls),
             enrich: self.enrich.files(),
         })
     }

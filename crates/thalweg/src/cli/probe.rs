@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use thalweg_exec::ModelKind;
 use thalweg_flow::alarm::WebhookTarget;
 use thalweg_flow::application::Labeling;
@@ -23,6 +23,7 @@ use super::{Cores, parse_cores};
 
 #[derive(Debug, Args)]
 #[command(after_help = PROBE_HELP)]
+#[command(group = ArgGroup::new("sent").multiple(true).args(["export", "feed"]))]
 pub(crate) struct ProbeArgs {
     /// Captures and text traces, in order; `-` is standard input
     ///
@@ -145,13 +146,13 @@ pub(crate) struct ProbeArgs {
     #[arg(long, value_name = "MB", requires = "spool", default_value = "256", value_parser = clap::value_parser!(u32).range(1..),
           help_heading = "Export")]
     pub(crate) spool_mb: u32,
-    /// CA certificates (PEM) to verify collectors with
-    #[arg(long, value_name = "FILE", requires = "export", help_heading = "Export")]
+    /// CA certificates (PEM) to verify collectors and brokers with
+    #[arg(long, value_name = "FILE", requires = "sent", help_heading = "Export")]
     pub(crate) tls_ca: Option<PathBuf>,
     /// Name to expect in the collector's certificate [default: its host name or address]
     #[arg(long, value_name = "NAME", requires = "export", help_heading = "Export")]
     pub(crate) tls_name: Option<String>,
-    /// Client certificate (PEM), for collectors that ask for one
+    /// Client certificate (PEM), for collectors and brokers that ask for one
     #[arg(long, value_name = "FILE", requires = "tls_key", help_heading = "Export")]
     pub(crate) tls_cert: Option<PathBuf>,
     /// Private key of --tls-cert (PEM)

@@ -456,6 +456,7 @@ impl Router<'_> {
     /// counters and the ports.
     pub(crate) fn packets_add_up(&self) -> (Value, Vec<Value>) {
         let mut last = Value::Null;
+        let begun = Instant::now();
         let (counters, ports) = eventually("the counters stand still", || {
             let mut now = (self.one("counters"), self.show(&["ports"]).expect("the router answers"));
             // Ignore the workers' CPU time, which always increases.
@@ -466,6 +467,9 @@ impl Router<'_> {
             now.1.iter_mut().for_each(|port| drop(port["rates"].take()));
             let both = serde_json::json!([now.0, now.1]);
             let still = both == last;
+            if begun.elapsed() > DEADLINE / 2 && !still {
+                println!("the counters move: {}", differences("", &last, &both).join(", "));
+            }
             last = both;
             thread::sleep(STILL);
             still.then_some(now)
@@ -480,6 +484,22 @@ impl Router<'_> {
             + sum(&counters["dropped"]);
         assert_eq!(number(&counters["received"]), places, "the counters do not add up: {counters}");
         (counters, ports)
+    }
+}
+
+/// Where two values differ, and how.
+fn differences(place: &str, before: &Value, now: &Value) -> Vec<String> {
+    let inside = |key: &str, before, now| differences(&format!("{place}/{key}"), before, now);
+    match now {
+        Value::Object(fields) => {
+            fields.iter().flat_map(|(key, now)| inside(key, &before[key], now)).collect()
+        }
+        Value::Array(items) => {
+            let items = items.iter().enumerate();
+            items.flat_map(|(at, now)| inside(&at.to_string(), &before[at], now)).collect()
+        }
+        _ if now != before => vec![format!("{place} {before} to {now}")],
+        _ => Vec::new(),
     }
 }
 

@@ -161,8 +161,7 @@ pub(super) fn secure(
             ));
         }
         let Some(authorities) = &tls.authorities else {
-            let reason = "no file of authorities: expected the certificates that brokers' are signed by";
-            return Err(CollectorError::Tls { reason: reason.to_owned() });
+            return Err(CollectorError::NoAuthorities { whose: "brokers'" });
         };
         client.set("ssl.ca.location", authorities.display().to_string());
         if let Some((certificate, key)) = &tls.identity {
