@@ -598,7 +598,9 @@ impl PacketSide {
             Ok((config.clone(), Arc::clone(&firewall.stage), firewall.rules.generation()))
         })?;
         let now_ns = self.router.read().clock().now_ns();
-        ask(&Connections { stage: &stage, config: &config, generation, now_ns })
+        let router = self.config();
+        let vrfs = nat::Vrfs(&router.routing);
+        ask(&Connections { stage: &stage, config: &config, vrfs: &vrfs, generation, now_ns })
     }
 
     fn firewall_rules(&self, config: &FirewallConfig, firewall: &Firewall) -> Vec<FirewallRuleView> {

@@ -15,6 +15,7 @@ use thalweg_node::control::{
 };
 use thalweg_node::plan::FirewallStage;
 
+use super::nat::Vrfs;
 use super::rates::RuleMatches;
 use super::slices::{in_slices, protocol_name, protocol_named};
 
@@ -27,6 +28,7 @@ pub(super) fn counters(stage: &FirewallStage, config: &FirewallConfig) -> Firewa
 pub(super) struct Connections<'f> {
     pub(super) stage: &'f FirewallStage,
     pub(super) config: &'f FirewallConfig,
+    pub(super) vrfs: &'f Vrfs<'f>,
     /// The version of the present rules.
     pub(super) generation: u16,
     pub(super) now_ns: u64,
@@ -69,6 +71,7 @@ impl Connections<'_> {
             destination: (filter.destination, filter.destination_port),
             from: zone(&filter.from)?,
             to: zone(&filter.to)?,
+            vrf: self.vrfs.number(filter.vrf.as_deref())?,
             is_ipv6,
             protocol: filter.protocol.as_deref().map(protocol_named).transpose()?,
             generation: self.generation,
@@ -84,6 +87,8 @@ impl Connections<'_> {
             protocol: protocol_name(state.protocol),
             source: end(state.origin),
             destination: end(state.other),
+            source_vrf: state.vrfs.map(|(vrf, _)| self.vrfs.name(vrf)),
+            destination_vrf: state.vrfs.map(|(_, vrf)| self.vrfs.name(vrf)),
             from: zone(state.zones.0),
             to: zone(state.zones.1),
             state: state.phase.name().to_owned(),
@@ -101,6 +106,7 @@ struct Wanted {
     destination: (Option<IpAddr>, Option<u16>),
     from: Option<Zone>,
     to: Option<Zone>,
+    vrf: Option<u16>,
     is_ipv6: Option<bool>,
     protocol: Option<u8>,
     generation: u16,
@@ -116,7 +122,9 @@ impl Wanted {
         let of = |wanted: Option<Zone>, zone: Zone| {
             wanted.is_none_or(|wanted| wanted == zone && state.generation == self.generation)
         };
+        let is_in = |wanted: u16| state.vrfs.is_some_and(|(from, to)| from == wanted || to == wanted);
         self.is_ipv6.is_none_or(|wanted| wanted == state.is_ipv6)
+            && self.vrf.is_none_or(is_in)
             && self.protocol.is_none_or(|wanted| wanted == state.protocol)
             && is_at(self.source, state.origin)
             && is_at(self.destination, state.other)

@@ -29,12 +29,12 @@ fn pool_view(pool: PoolInfo) -> NatPoolView {
 pub(super) struct Vrfs<'c>(pub(super) &'c RoutingConfig);
 
 impl Vrfs<'_> {
-    fn name(&self, vrf: u16) -> String {
+    pub(super) fn name(&self, vrf: u16) -> String {
         self.0.vrf_name(vrf).to_owned()
     }
 
     /// The number of a VRF that is asked for.
-    fn number(&self, name: Option<&str>) -> Result<Option<u16>, AnswerError> {
+    pub(super) fn number(&self, name: Option<&str>) -> Result<Option<u16>, AnswerError> {
         name.map(|name| vrf_named(self.0.vrf_names(), name)).transpose()
     }
 }

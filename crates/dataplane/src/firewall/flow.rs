@@ -220,6 +220,11 @@ impl FlowKey {
         (if self.marks & IPV6 != 0 { address } else { out_of_vrf(address).0 }, self.ports[at])
     }
 
+    /// The VRF of one of the endpoints; `None` with IPv6, which says none.
+    pub(crate) fn vrf(&self, at: usize) -> Option<u16> {
+        (self.marks & IPV6 == 0).then(|| out_of_vrf(self.addresses[at]).1.into())
+    }
+
     /// The flow hash of the connection's packets.
     pub(crate) fn flow_hash(&self) -> u32 {
         flow_hash_between(self.end(0), self.end(1), self.marks & IPV6 != 0, self.protocol)

@@ -18,6 +18,8 @@ pub struct FirewallFilter {
     pub destination: Option<IpAddr>,
     /// Only those to this port.
     pub destination_port: Option<u16>,
+    /// Only those of IPv4 that begin or end in this VRF.
+    pub vrf: Option<String>,
     /// Only those from this zone.
     pub from: Option<String>,
     /// Only those to this zone.
@@ -55,6 +57,10 @@ pub struct FirewallStateView {
     /// The end that began it; its port is the identifier of an ICMP echo, and 0 for protocols without ports.
     pub source: SocketAddr,
     pub destination: SocketAddr,
+    /// The VRF of the source; `null` with IPv6, which one VRF at most routes where there is a firewall.
+    pub source_vrf: Option<String>,
+    /// The VRF of the destination, likewise.
+    pub destination_vrf: Option<String>,
     /// The zone it came from; `null` until the present rules are asked about it.
     pub from: Option<String>,
     /// The zone it goes to, likewise.

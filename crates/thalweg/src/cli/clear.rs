@@ -54,6 +54,9 @@ pub(crate) struct FirewallFilterArgs {
     /// Only connections to this host, or to one port
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = endpoint_of_either_family)]
     destination: Option<(IpAddr, Option<u16>)>,
+    /// Only connections of IPv4 that begin or end in this VRF
+    #[arg(long, value_name = "NAME")]
+    vrf: Option<String>,
     /// Only connections from this zone
     #[arg(long, value_name = "ZONE")]
     from: Option<String>,
@@ -69,17 +72,18 @@ pub(crate) struct FirewallFilterArgs {
 }
 
 impl FirewallFilterArgs {
-    pub(crate) const NAMES: [&str; 6] = ["source", "destination", "from", "to", "family", "protocol"];
+    pub(crate) const NAMES: [&str; 7] = ["source", "destination", "vrf", "from", "to", "family", "protocol"];
 }
 
 impl From<FirewallFilterArgs> for FirewallFilter {
     fn from(args: FirewallFilterArgs) -> Self {
-        let FirewallFilterArgs { source, destination, from, to, family, protocol } = args;
+        let FirewallFilterArgs { source, destination, vrf, from, to, family, protocol } = args;
         Self {
             source: source.map(|(address, _)| address),
             source_port: source.and_then(|(_, port)| port),
             destination: destination.map(|(address, _)| address),
             destination_port: destination.and_then(|(_, port)| port),
+            vrf,
             from,
             to,
             family,

@@ -8,6 +8,7 @@ use thalweg_node::control::{
 use thalweg_text::units::{age, bit_rate, count};
 use thalweg_text::{Align, Table};
 
+use super::nat::in_vrf;
 use super::{Print, Question, Show};
 use crate::cli::FirewallFilterArgs;
 use crate::client::{parse, parse_all};
@@ -80,8 +81,8 @@ fn state_row(state: &FirewallStateView) -> Vec<String> {
     let known = |name: &Option<String>| name.clone().unwrap_or_else(|| "?".to_owned());
     vec![
         state.protocol.clone(),
-        state.source.to_string(),
-        state.destination.to_string(),
+        in_vrf(state.source.to_string(), state.source_vrf.as_deref()),
+        in_vrf(state.destination.to_string(), state.destination_vrf.as_deref()),
         known(&state.from),
         known(&state.to),
         state.state.clone(),

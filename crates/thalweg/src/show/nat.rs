@@ -97,7 +97,7 @@ fn session_row(session: &NatSessionView) -> Vec<String> {
     let none = || "-".to_owned();
     vec![
         session.protocol.clone(),
-        in_vrf(session.inside.to_string(), &session.vrf),
+        in_vrf(session.inside.to_string(), Some(&session.vrf)),
         session.public.to_string(),
         session.remote.map_or_else(none, |remote| remote.to_string()),
         session.state.clone(),
@@ -108,9 +108,10 @@ fn session_row(session: &NatSessionView) -> Vec<String> {
     ]
 }
 
-/// An inside host, with its VRF if that is not the main table.
-fn in_vrf(inside: String, vrf: &str) -> String {
-    if vrf.is_empty() || vrf == MAIN_VRF { inside } else { format!("{inside} in {vrf}") }
+/// A host, with its VRF if that is known and not the main table.
+pub(super) fn in_vrf(host: String, vrf: Option<&str>) -> String {
+    vrf.filter(|vrf| !vrf.is_empty() && *vrf != MAIN_VRF)
+        .map_or(host.clone(), |vrf| format!("{host} in {vrf}"))
 }
 
 fn blocks(blocks: &[NatBlockView]) -> String {
@@ -118,7 +119,7 @@ fn blocks(blocks: &[NatBlockView]) -> String {
         return "no subscriber has a block of ports ([nat.subscribers] gives them some)\n".to_owned();
     }
     Table::of("", blocks)
-        .words("Inside", |block| in_vrf(block.inside.to_string(), &block.vrf))
+        .words("Inside", |block| in_vrf(block.inside.to_string(), Some(&block.vrf)))
         .words("Public", |block| block.public.to_string())
         .words("Ports", |block| format!("{}-{}", block.first, block.last))
         .number("TCP", |block| block.tcp.to_string())

@@ -1,5 +1,6 @@
 //! Two hosts with one address, each in a VRF, and a third in the main table.
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 
@@ -80,6 +81,22 @@ fn hosts_with_one_address_do_not_meet() {
     });
     a_file_is_fetched(&site, &site.namespace(GUEST));
     assert!(!site.pings(GUEST, OUTSIDE.v4), "the rule is about TCP");
+    // Both hosts have one address.
+    let connections = |vrf: &str| {
+        let shown = router
+            .show(&["firewall", "--vrf", vrf, "--destination", OUTSIDE.v4])
+            .expect("the router answers");
+        let of = |state: &Value| {
+            [&state["protocol"], &state["source_vrf"], &state["destination_vrf"]].map(Value::to_string)
+        };
+        shown.iter().map(of).collect::<BTreeSet<_>>()
+    };
+    let [icmp, tcp, red, blue, main] =
+        ["icmp", "tcp", "red", "blue", "main"].map(|word| format!("\"{word}\""));
+    let expected = |protocol: &String, vrf: &String| [protocol.clone(), vrf.clone(), main.clone()];
+    assert_eq!(connections("red"), BTreeSet::from([expected(&icmp, &red)]));
+    assert!(connections("blue").contains(&expected(&tcp, &blue)), "{:?}", connections("blue"));
+    assert!(connections("main").is_superset(&connections("blue")));
     let trace = router.trace(&format!("wan ip {} -> {} tcp 8080 -> 40000", OUTSIDE.v4, OFFICE.v4));
     let rule = trace["steps"].as_array().expect("steps").iter().find(|step| step["stage"] == "routing rule");
     assert_eq!(rule.expect("a rule")["verdict"], "as the routes of blue say", "{trace}");

@@ -30,7 +30,9 @@ const RULE_COLUMNS = [
 const STATE_COLUMNS = [
   { id: "protocol", head: "Protocol" },
   { id: "source", head: "Source", mono: true },
+  { id: "source_vrf", head: "In VRF", hint: "The VRF of the source" },
   { id: "destination", head: "Destination", mono: true },
+  { id: "destination_vrf", head: "In VRF", hint: "The VRF of the destination" },
   { id: "from", head: "From" },
   { id: "to", head: "To" },
   { id: "state", head: "State" },
@@ -44,6 +46,7 @@ const FIELDS = [
   ["source", "Source", "10.1.0.23"],
   ["destination", "Destination", "192.0.2.77"],
   ["destination_port", "Port", "443"],
+  ["vrf", "VRF", "main"],
   ["from", "From zone", "lan"],
   ["to", "To zone", "wan"],
   ["protocol", "Protocol", "tcp"],
@@ -86,7 +89,7 @@ export function Firewall({ live, place }) {
     <${Selection} key=${JSON.stringify(place.query)} path="firewall/states" query=${place.query} fields=${FIELDS}
       caption="Connections" none="The first packet between two zones that a rule or the policy admits makes one."
       columns=${STATE_COLUMNS} sort="idle_s"
-      keyOf=${(state) => `${state.protocol} ${state.source} ${state.destination}`} />
+      keyOf=${(state) => `${state.protocol} ${state.source} ${state.source_vrf} ${state.destination} ${state.destination_vrf}`} />
     <div class="two">
       ${view && html`<section class="card"><${Counters} counters=${view.counters} /></section>`}
       <section class="card"><${Answer} answer=${sets} show=${({

@@ -215,6 +215,8 @@ fn connection() -> FirewallStateView {
         protocol: String::new(),
         source: endpoint,
         destination: endpoint,
+        source_vrf: None,
+        destination_vrf: None,
         from: None,
         to: None,
         state: String::new(),

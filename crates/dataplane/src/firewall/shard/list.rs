@@ -24,6 +24,8 @@ pub struct StateInfo {
     /// The end that began the connection: address (IPv4 in the lowest 32 bits) and port.
     pub origin: (u128, u16),
     pub other: (u128, u16),
+    /// The VRFs of the two ends; `None` with IPv6, which one VRF at most routes where there is a firewall.
+    pub vrfs: Option<(u16, u16)>,
     /// The zones of the two ends, by the rules that admitted it.
     pub zones: (Zone, Zone),
     pub phase: Phase,
@@ -50,6 +52,7 @@ impl StateShard {
             is_ipv6: key.marks & IPV6 != 0,
             origin: key.end(origin),
             other: key.end(1 - origin),
+            vrfs: key.vrf(origin).zip(key.vrf(1 - origin)),
             zones: begun.zones,
             phase: state.phase,
             rule: state.rule,
