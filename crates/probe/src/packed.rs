@@ -128,6 +128,11 @@ impl Packed {
         self.plain.len() + self.others.len()
     }
 
+    /// How many records have room without an allocation, at most.
+    pub(crate) fn capacity(&self) -> usize {
+        self.plain.capacity() + self.others.capacity()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }

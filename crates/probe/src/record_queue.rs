@@ -6,8 +6,9 @@
 //!           └───────── empty batches <─────────┘
 //! ```
 //!
-//! A record is written once into a batch, packed ([`Packed`]), and the batch is passed on. Batches circulate:
-//! after the first few, nothing is allocated.
+//! A record is written once into a batch, packed ([`Packed`]), and the batch is passed on. Some batches circulate, so
+//! that nothing is allocated as long as the reader keeps up; a burst's others are freed, because each would in time have
+//! the room of the largest records.
 //!
 //! **A full queue.** Packets of a file can wait, so their worker waits and nothing is lost. Packets of an
 //! interface cannot: a worker waits only as long as the interface's ring can hold what arrives meanwhile;
@@ -25,8 +26,10 @@ use crate::packed::Packed;
 
 /// Records in a batch: 16 KiB of plain ones, which stay in a second-level cache until the batch is passed on.
 pub(crate) const BATCH_RECORDS: usize = 256;
-/// The capacity of the queue: 1 MiB of plain records, 5 MiB of others.
+/// The capacity of the queue: 1 MiB of plain records, 7 MiB of others, more if batches are larger.
 const QUEUE_BATCHES: usize = 64;
+/// Empty batches that wait for use: as many as come within a nap at 4 million records a second.
+const SPARE_BATCHES: usize = 16;
 /// A reader that finds the queue empty looks again after this time: a wake-up for every batch would cost both
 /// ends more than the batch. The queue has room for 16,384 records meanwhile.
 const NAP: Duration = Duration::from_millis(1);
@@ -34,7 +37,7 @@ const NAP: Duration = Duration::from_millis(1);
 /// Makes a queue and its two ends.
 pub(crate) fn queue() -> (RecordQueue, Arrivals) {
     let (full, arrivals) = bounded(QUEUE_BATCHES);
-    let (returned, empty) = bounded(QUEUE_BATCHES);
+    let (returned, empty) = bounded(SPARE_BATCHES);
     let passage = Arc::new(Passage::default());
     (RecordQueue { full, empty, passage: Arc::clone(&passage) }, Arrivals { arrivals, returned, passage })
 }
@@ -180,7 +183,11 @@ impl Arrivals {
     /// Returns a batch for reuse.
     pub(crate) fn give_back(&self, mut batch: Packed) {
         batch.clear();
-        // More batches than can be in flight are not needed.
+        // A router's batch may be larger, and those do not circulate.
+        if batch.capacity() > 2 * BATCH_RECORDS {
+            return;
+        }
+        // It is freed if enough wait.
         let _ = self.returned.try_send(batch);
     }
 }
