@@ -119,6 +119,7 @@ const STATES: &[Param] = &[
     number("source_port"),
     text("destination"),
     number("destination_port"),
+    text("vrf"),
     text("from"),
     text("to"),
     text("family"),
