@@ -85,7 +85,8 @@ impl Shared {
         let mut table = self.archived.lock();
         let now_ns = (self.options.now_ns)();
         let mut round = Round { within, now_ns, table: &mut table, done: Upkeep::default(), behind: None };
-        let archived = self.archive_own(&mut round).and_then(|()| self.archive_of_others(&mut round));
+        let archived = round.archive(dataset::writer_of(self.root()), &self.changes);
+        let archived = archived.and_then(|()| self.archive_of_others(&mut round));
         let expired = self.expire(&mut round);
         let Round { done, behind, .. } = round;
         // Who ends has not failed.
@@ -102,10 +103,6 @@ impl Shared {
             self.note_upkeep_failure(error);
         }
         archived.and(expired).map(|()| done)
-    }
-
-    fn archive_own(&self, round: &mut Round<'_>) -> Result<(), StoreError> {
-        round.archive(dataset::writer_of(self.root()), &self.changes)
     }
 
     fn archive_of_others(&self, round: &mut Round<'_>) -> Result<(), StoreError> {

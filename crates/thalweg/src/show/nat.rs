@@ -110,8 +110,10 @@ fn session_row(session: &NatSessionView) -> Vec<String> {
 
 /// A host, with its VRF if that is known and not the main table.
 pub(super) fn in_vrf(host: String, vrf: Option<&str>) -> String {
-    vrf.filter(|vrf| !vrf.is_empty() && *vrf != MAIN_VRF)
-        .map_or(host.clone(), |vrf| format!("{host} in {vrf}"))
+    match vrf {
+        Some(vrf) if !vrf.is_empty() && vrf != MAIN_VRF => format!("{host} in {vrf}"),
+        _ => host,
+    }
 }
 
 fn blocks(blocks: &[NatBlockView]) -> String {
