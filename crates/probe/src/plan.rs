@@ -202,7 +202,7 @@ impl Plan for ProbePlan {
         let sender = &mut scratch.sender;
         self.meter.observe(job, groups, self.groups, &mut |record| sender.put(record));
         if self.handing.at_once {
-            sender.send();
+            sender.send_soon();
         }
     }
 

@@ -28,10 +28,13 @@ use crate::packed::Packed;
 pub(crate) const BATCH_RECORDS: usize = 256;
 /// The capacity of the queue: 1 MiB of plain records, 7 MiB of others, more if batches are larger.
 const QUEUE_BATCHES: usize = 64;
+/// The queue has this many batches at most that are not full: else chunks of a few records each would use it up, and a
+/// burst after them would be lost with room for most of it.
+const SMALL_BATCHES: usize = QUEUE_BATCHES / 4;
 /// Empty batches that wait for use: as many as come within a nap at 4 million records a second.
 const SPARE_BATCHES: usize = 16;
 /// A reader that finds the queue empty looks again after this time: a wake-up for every batch would cost both
-/// ends more than the batch. The queue has room for 16,384 records meanwhile.
+/// ends more than the batch. The queue has room for 12,304 records at least meanwhile.
 const NAP: Duration = Duration::from_millis(1);
 
 /// Makes a queue and its two ends.
@@ -103,6 +106,13 @@ impl RecordSender {
     pub(crate) fn put(&mut self, record: &FlowRecord) {
         self.batch.push(record);
         if self.batch.len() >= BATCH_RECORDS {
+            self.send();
+        }
+    }
+
+    /// Passes on the gathered records, unless many batches already wait: then more are gathered, until a batch is full.
+    pub(crate) fn send_soon(&mut self) {
+        if self.queue.full.len() < SMALL_BATCHES {
             self.send();
         }
     }
@@ -245,6 +255,27 @@ mod tests {
             receiver.join().expect("it adds up")
         });
         assert_eq!(received, Amount { records: 60_003, packets: 180_009, bytes: 1_800_090 });
+    }
+
+    /// As many records as full batches hold, from chunks of one record each.
+    #[test]
+    fn small_batches_do_not_use_up_the_queue() {
+        let (way, arrivals) = queue();
+        let mut sender = way.sender(Some(Duration::ZERO));
+        let room = SMALL_BATCHES + (QUEUE_BATCHES - SMALL_BATCHES) * BATCH_RECORDS;
+        for _ in 0..room {
+            sender.put(&record(1));
+            sender.send_soon();
+        }
+        assert_eq!((sender.lost(), way.full.len()), (Amount::default(), QUEUE_BATCHES));
+        let mut received = 0;
+        while let Arrival::Batch(batch) = arrivals.next(Duration::ZERO) {
+            received += batch.len();
+        }
+        assert_eq!(received, room);
+        sender.put(&record(1));
+        sender.send_soon();
+        assert!(matches!(arrivals.next(Duration::ZERO), Arrival::Batch(batch) if batch.len() == 1));
     }
 
     #[test]

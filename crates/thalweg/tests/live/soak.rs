@@ -137,9 +137,11 @@ impl<'s> Soak<'s> {
         soak
     }
 
-    /// All faults once, each under traffic; every packet is accounted for after each.
-    fn pass(&mut self) {
+    /// All faults once, each under traffic; every packet is accounted for after each. Returns the median of the memory
+    /// after each: one that follows a reload soon still has tables of two configurations.
+    fn pass(&mut self) -> f64 {
         let mut faults = FAULTS.to_vec();
+        let mut memory = Vec::new();
         while !faults.is_empty() {
             let fault = faults.swap_remove(self.chance.below(faults.len() as u32) as usize);
             let before = losses(&self.router);
@@ -166,7 +168,9 @@ impl<'s> Soak<'s> {
             of_fault.0 += 1;
             of_fault.1 += missed - before.0;
             of_fault.2 += dropped - before.1;
+            memory.push(self.memory_kib());
         }
+        median(memory)
     }
 
     fn socket(&self, from: Host, to: &str) -> UdpSocket {
@@ -352,16 +356,17 @@ fn addresses(site: &Site) {
     site.ip(&site.namespace(OUTSIDE), &format!("-6 route replace default via {gateway_v6}"));
 }
 
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
 /// How much more the last third of the values is than the third before it, in percent, by their medians: reloads give
 /// memory back, so single values go up and down.
 fn growth(values: &[f64]) -> f64 {
     let third = values.len() / 3;
-    let median = |from: usize| {
-        let mut part = values[from..from + third.max(1)].to_vec();
-        part.sort_by(f64::total_cmp);
-        part[part.len() / 2]
-    };
-    (median(values.len() - third.max(1)) / median(third) - 1.0) * 100.0
+    let middle = |from: usize| median(values[from..from + third.max(1)].to_vec());
+    (middle(values.len() - third.max(1)) / middle(third) - 1.0) * 100.0
 }
 
 /// Goes on for so long, for one pass at least; prints what it saw.
@@ -375,8 +380,7 @@ fn soak(driver: &str, lasts: Duration) {
     }
     let (begun, mut memory) = (Instant::now(), Vec::new());
     while memory.is_empty() || begun.elapsed() < lasts {
-        soak.pass();
-        memory.push(soak.memory_kib());
+        memory.push(soak.pass());
         let (passes, kib) = (memory.len(), memory.last().copied().unwrap_or(0.0));
         println!("SOAK {driver}: pass {passes} at {:?}: {kib:.0} KiB", begun.elapsed());
     }
