@@ -34,7 +34,7 @@ const STAGES: [(&str, Scope); 3] =
 pub(crate) struct Handing {
     /// How long to wait for room; `None` waits forever.
     pub(crate) timeout: Option<Duration>,
-    /// After every chunk, instead of when a batch is full.
+    /// After every chunk while few batches wait, instead of when a batch is full.
     pub(crate) at_once: bool,
 }
 

@@ -28,13 +28,13 @@ use crate::packed::Packed;
 pub(crate) const BATCH_RECORDS: usize = 256;
 /// The capacity of the queue: 1 MiB of plain records, 7 MiB of others, more if batches are larger.
 const QUEUE_BATCHES: usize = 64;
-/// The queue has this many batches at most that are not full: else chunks of a few records each would use it up, and a
+/// Batches that are not full are put into the queue only while fewer than this wait: else chunks of a few records each would use it up, and a
 /// burst after them would be lost with room for most of it.
 const SMALL_BATCHES: usize = QUEUE_BATCHES / 4;
 /// Empty batches that wait for use: as many as come within a nap at 4 million records a second.
 const SPARE_BATCHES: usize = 16;
 /// A reader that finds the queue empty looks again after this time: a wake-up for every batch would cost both
-/// ends more than the batch. The queue has room for 12,304 records at least meanwhile.
+/// ends more than the batch. The queue has room for 12,000 records meanwhile.
 const NAP: Duration = Duration::from_millis(1);
 
 /// Makes a queue and its two ends.
@@ -112,7 +112,7 @@ impl RecordSender {
 
     /// Passes on the gathered records, unless many batches already wait: then more are gathered, until a batch is full.
     pub(crate) fn send_soon(&mut self) {
-        if self.queue.full.len() < SMALL_BATCHES {
+        if !self.batch.is_empty() && self.queue.full.len() < SMALL_BATCHES {
             self.send();
         }
     }

@@ -169,7 +169,7 @@ impl<'s> Soak<'s> {
             of_fault.2 += dropped - before.1;
             memory.push(self.memory_kib());
         }
-        median(memory)
+        median(&memory)
     }
 
     fn socket(&self, from: Host, to: &str) -> UdpSocket {
@@ -355,9 +355,10 @@ fn addresses(site: &Site) {
     site.ip(&site.namespace(OUTSIDE), &format!("-6 route replace default via {gateway_v6}"));
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[sorted.len() / 2]
 }
 
 /// How much more the last values are than as many before, in percent, by their medians, and how many these are: whole
@@ -365,12 +366,10 @@ fn median(mut values: Vec<f64>) -> f64 {
 fn growth(values: &[f64], round: usize) -> (f64, usize) {
     let third = (values.len() / 3).max(1);
     let part = if values.len() < 2 * round { third } else { (third / round).max(1) * round };
-    let middle = |before: usize| {
-        let to = values.len() - before;
-        median(values[to.saturating_sub(part)..to].to_vec())
-    };
-    let before = part.min(values.len() - 1);
-    ((middle(0) / middle(before) - 1.0) * 100.0, part)
+    let mut parts = values.rchunks(part).map(median);
+    let last = parts.next().unwrap_or(0.0);
+    let before = parts.next().unwrap_or(last);
+    ((last / before - 1.0) * 100.0, part)
 }
 
 /// Goes on for so long, for one pass at least; prints what it saw.
