@@ -15,6 +15,10 @@
 //! lower priority, or the lower address, steps back. An advertisement of priority 0 says that the Active router stops:
 //! backups wait for their skew only.
 //!
+//! A router that was stopped for longer than an interval, with its process or its machine, has not listened meanwhile. As
+//! a backup it does not take that time for silence. As the Active one it steps back after three intervals, because
+//! another has taken over by then, and listens for one interval and its skew before it takes over again.
+//!
 //! The caller has the addresses and the MAC address of a router exactly while it is Active, and announces them. It gives
 //! the machine packets and time, and polls outputs after each call.
 //!
@@ -152,11 +156,23 @@ impl VirtualRouter {
     /// Skew_Time: shorter for higher priorities.
     fn skew_ns(&self) -> u64 {
         let share = 256 - u64::from(self.config().priority);
-        share * u64::from(self.active_interval_cs) * CENTISECOND_NS / 256
+        share * self.interval_ns() / 256
+    }
+
+    fn interval_ns(&self) -> u64 {
+        u64::from(self.active_interval_cs) * CENTISECOND_NS
     }
 
     fn down_ns(&self) -> u64 {
-        3 * u64::from(self.active_interval_cs) * CENTISECOND_NS + self.skew_ns()
+        3 * self.interval_ns() + self.skew_ns()
+    }
+
+    /// When the caller must call, at the latest: backups say each interval that they listen.
+    fn deadline_ns(&self, called_ns: u64) -> u64 {
+        match self.view.state {
+            VrrpState::Backup => self.timer_ns.min(called_ns.saturating_add(self.interval_ns())),
+            VrrpState::Initialize | VrrpState::Active => self.timer_ns,
+        }
     }
 
     fn advertisement(&mut self, priority: u8, now_ns: u64) -> Option<Vec<u8>> {
@@ -188,6 +204,8 @@ pub struct VirtualRouters {
     routers: Vec<VirtualRouter>,
     /// No router preempts another one for now.
     holds: bool,
+    /// When the caller last said what time it is.
+    called_ns: Option<u64>,
     outputs: VecDeque<VrrpOutput>,
 }
 
@@ -210,7 +228,7 @@ impl VirtualRouters {
             timer_ns: u64::MAX,
             sent_ns: 0,
         };
-        Self { routers: configs.into_iter().map(router).collect(), holds: false, outputs: VecDeque::new() }
+        Self { routers: configs.into_iter().map(router).collect(), ..Self::default() }
     }
 
     /// The configurations, in order.
@@ -230,11 +248,14 @@ impl VirtualRouters {
 
     /// When to call [`handle_timer`](Self::handle_timer) next.
     pub fn next_deadline(&self) -> Option<u64> {
-        self.routers.iter().map(|router| router.timer_ns).min().filter(|at_ns| *at_ns != u64::MAX)
+        let called_ns = self.called_ns.unwrap_or_default();
+        let deadlines = self.routers.iter().map(|router| router.deadline_ns(called_ns));
+        deadlines.min().filter(|at_ns| *at_ns != u64::MAX)
     }
 
     /// Sets the address from which a virtual router advertises; `None` while its port is down (RFC 9568 6.4.1).
     pub fn set_source(&mut self, place: usize, source: Option<IpAddr>, now_ns: u64) {
+        self.note_time(now_ns);
         let Some(router) = self.routers.get_mut(place) else { return };
         let begins = router.source.is_none() && source.is_some();
         router.source = source;
@@ -273,6 +294,7 @@ impl VirtualRouters {
 
     /// Advertises, or takes over, where that is due.
     pub fn handle_timer(&mut self, now_ns: u64) {
+        self.note_time(now_ns);
         for place in 0..self.routers.len() {
             let router = &self.routers[place];
             if router.timer_ns > now_ns {
@@ -299,11 +321,32 @@ impl VirtualRouters {
         let is_of =
             |config: &VrrpConfig| (config.port, config.id, config.is_ipv6()) == (port, id, read.is_ipv6());
         let Some(place) = self.routers.iter().position(|router| is_of(router.config())) else { return false };
+        self.note_time(now_ns);
         match self.receive(place, &read, now_ns) {
             Ok(()) => {}
             Err(why) => self.routers[place].view.ignore(why),
         }
         true
+    }
+
+    /// Makes up for the time since the last call, if that was longer than an interval.
+    fn note_time(&mut self, now_ns: u64) {
+        let gap_ns = now_ns.saturating_sub(self.called_ns.replace(now_ns).unwrap_or(now_ns));
+        for place in 0..self.routers.len() {
+            let router = &mut self.routers[place];
+            let interval_ns = router.interval_ns();
+            match router.view.state {
+                VrrpState::Backup => {
+                    let unheard_ns = gap_ns.saturating_sub(interval_ns);
+                    router.timer_ns = router.timer_ns.saturating_add(unheard_ns);
+                }
+                VrrpState::Active if gap_ns > 3 * interval_ns && router.config().priority != OWNER => {
+                    router.timer_ns = now_ns.saturating_add(interval_ns + router.skew_ns());
+                    self.set_state(place, VrrpState::Backup);
+                }
+                VrrpState::Initialize | VrrpState::Active => {}
+            }
+        }
     }
 
     /// RFC 9568 7.1, 6.4.2, 6.4.3.

@@ -29,9 +29,22 @@ fn state(routers: &VirtualRouters) -> VrrpState {
     routers.view().next().unwrap().state
 }
 
+/// Calls a router that hears nothing until it is Active; returns the time.
+fn active_at(routers: &mut VirtualRouters) -> u64 {
+    loop {
+        let now_ns = routers.next_deadline().unwrap();
+        routers.handle_timer(now_ns);
+        if state(routers) == VrrpState::Active {
+            return now_ns;
+        }
+    }
+}
+
 /// Routers on one link, on virtual time.
 struct Link {
     routers: Vec<VirtualRouters>,
+    /// A router whose process is stopped: it is not called, and hears nothing.
+    stopped: Option<usize>,
     now_ns: u64,
     is_ipv6: bool,
 }
@@ -41,6 +54,7 @@ impl Link {
         let is_ipv6 = configs[0].is_ipv6();
         let mut link = Self {
             routers: configs.iter().map(|config| VirtualRouters::new([config.clone()])).collect(),
+            stopped: None,
             now_ns: 0,
             is_ipv6,
         };
@@ -63,17 +77,21 @@ impl Link {
                 while let Some(output) = self.routers[from].poll_output() {
                     let VrrpOutput::Send { packet, .. } = output else { continue };
                     for to in (0..self.routers.len()).filter(|to| *to != from) {
-                        if hears(from, to) {
+                        if hears(from, to) && self.stopped != Some(to) {
                             assert!(self.routers[to].handle_packet(2, &packet, self.now_ns));
                         }
                     }
                 }
             }
-            let next = self.routers.iter().filter_map(VirtualRouters::next_deadline).min();
+            let stopped = self.stopped;
+            let runs = |place: &usize| Some(*place) != stopped;
+            let run = || (0..self.routers.len()).filter(runs);
+            let next = run().filter_map(|place| self.routers[place].next_deadline()).min();
             let Some(next) = next.filter(|next| *next <= until_ns) else { break };
             self.now_ns = next.max(self.now_ns);
-            let now_ns = self.now_ns;
-            self.routers.iter_mut().for_each(|router| router.handle_timer(now_ns));
+            for place in (0..self.routers.len()).filter(runs) {
+                self.routers[place].handle_timer(self.now_ns);
+            }
         }
         self.now_ns = until_ns;
     }
@@ -85,14 +103,14 @@ impl Link {
 }
 
 proptest! {
-    /// Packets are lost and ports go down and up at random. Afterwards, as soon as packets pass for the longest down
+    /// Packets are lost, ports go down and up, and routers are stopped at random. Afterwards, as soon as packets pass for the longest down
     /// interval, exactly one router that is up is Active: with preemption the best one.
     #[test]
     fn there_is_one_active_router_once_packets_pass(
         priorities in prop::collection::vec(1u8..=254, 2..4),
         preempt: bool,
         is_ipv6: bool,
-        storm in prop::collection::vec((0usize..4, any::<bool>(), 1u64..400, 0u8..100), 0..20),
+        storm in prop::collection::vec((0usize..4, any::<bool>(), 1u64..400, 0u8..100, 0usize..6), 0..20),
         seed: u64,
     ) {
         let configs: Vec<_> =
@@ -100,12 +118,14 @@ proptest! {
         let mut link = Link::of(&configs);
         let mut chance = thalweg_base::XorShift64Star::new(seed);
         let mut is_up = vec![true; configs.len()];
-        for (place, up, ms, loss) in storm {
+        for (place, up, ms, loss, stopped) in storm {
             let place = place % configs.len();
             is_up[place] = up;
             link.set_up(place, up);
+            link.stopped = (stopped < configs.len()).then_some(stopped);
             link.run(link.now_ns + ms * MS, |_, _| chance.below(100) >= u32::from(loss));
         }
+        link.stopped = None;
         // Three intervals and the longest skew, and the answers.
         link.run(link.now_ns + 4 * INTERVAL_NS + 2 * MS, |_, _| true);
         let up: Vec<usize> = (0..configs.len()).filter(|place| is_up[*place]).collect();
@@ -144,7 +164,7 @@ proptest! {
         routers.handle_packet(2, &packet, 1);
         let mut other = VirtualRouters::new([config(200, v6)]);
         other.set_source(0, Some(source(1, v6)), 0);
-        other.handle_timer(u64::MAX / 2);
+        active_at(&mut other);
         let Some(VrrpOutput::Send { mut packet, .. }) = std::iter::from_fn(|| other.poll_output()).find(|output| matches!(output, VrrpOutput::Send { .. })) else {
             panic!("it advertises");
         };
@@ -187,6 +207,60 @@ fn a_router_that_holds_takes_over_only_from_a_silent_one() {
     assert!(link.routers[0].is_any_active() && !link.routers[1].is_any_active());
 }
 
+/// How often a router became Active.
+fn became_active(link: &Link, place: usize) -> u64 {
+    link.routers[place].view().next().unwrap().became_active
+}
+
+#[test]
+fn a_backup_that_was_stopped_does_not_take_that_for_silence() {
+    let mut link = Link::of(&[config(200, false), config(100, false)]);
+    link.run(10 * INTERVAL_NS, |_, _| true);
+    for intervals in [2, 4, 50] {
+        link.stopped = Some(1);
+        link.run(link.now_ns + intervals * INTERVAL_NS, |_, _| true);
+        link.stopped = None;
+        link.run(link.now_ns + 10 * INTERVAL_NS, |_, _| true);
+        assert_eq!((link.active(), became_active(&link, 1)), (vec![0], 0), "{intervals} intervals");
+    }
+    // Silence is still noticed in time: what it has heard before counts for one interval.
+    link.stopped = Some(1);
+    link.run(link.now_ns + 50 * INTERVAL_NS, |_, _| true);
+    link.stopped = None;
+    link.routers[0] = VirtualRouters::default();
+    link.run(link.now_ns + 3 * INTERVAL_NS + 156 * INTERVAL_NS / 256, |_, to| to == 1);
+    assert_eq!(state(&link.routers[1]), VrrpState::Active);
+}
+
+/// Who has taken over knows what the router that was stopped does not.
+#[test]
+fn an_active_router_that_was_stopped_steps_back() {
+    let mut link = Link::of(&[config(200, false), config(100, false)]);
+    link.run(10 * INTERVAL_NS, |_, _| true);
+    link.stopped = Some(0);
+    link.run(link.now_ns + 2 * INTERVAL_NS, |_, _| true);
+    link.stopped = None;
+    link.run(link.now_ns + INTERVAL_NS, |_, _| true);
+    assert_eq!((link.active(), became_active(&link, 0)), (vec![0], 1), "nobody has taken over so soon");
+
+    link.stopped = Some(0);
+    link.run(link.now_ns + 10 * INTERVAL_NS, |_, _| true);
+    (link.stopped, link.routers[0].holds) = (None, true);
+    link.run(link.now_ns + 10 * INTERVAL_NS, |_, _| true);
+    assert_eq!((link.active(), became_active(&link, 0)), (vec![1], 1));
+    link.routers[0].hold(false);
+    link.run(link.now_ns + 4 * INTERVAL_NS, |_, _| true);
+    assert_eq!(link.active(), [0], "then it preempts");
+
+    // Where nobody has taken over it is back after an interval and its skew.
+    link.routers[1] = VirtualRouters::default();
+    link.stopped = Some(0);
+    link.run(link.now_ns + 10 * INTERVAL_NS, |_, _| false);
+    link.stopped = None;
+    link.run(link.now_ns + INTERVAL_NS + 56 * INTERVAL_NS / 256, |_, to| to == 0);
+    assert_eq!(state(&link.routers[0]), VrrpState::Active);
+}
+
 #[test]
 fn the_owner_is_active_at_once_and_listens_to_nobody() {
     let mut owner = VirtualRouters::new([config(255, false)]);
@@ -226,5 +300,5 @@ fn advertisements_from_beyond_the_link_and_of_others_count_for_nothing() {
     let view = routers.view().next().unwrap();
     assert_eq!((view.active, view.active_priority), (Some(source(1, false)), Some(200)));
     // It waits by the interval of the Active router.
-    assert_eq!(routers.next_deadline(), Some(2 * (3 * INTERVAL_NS + 156 * INTERVAL_NS / 256)));
+    assert_eq!(active_at(&mut routers), 2 * (3 * INTERVAL_NS + 156 * INTERVAL_NS / 256));
 }

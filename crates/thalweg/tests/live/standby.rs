@@ -23,6 +23,8 @@ use thalweg_testdata::Stop;
 
 const IDLE: usize = 50;
 const BUSY: usize = 4;
+/// Longer than three intervals.
+const STANDS_STILL: Duration = Duration::from_secs(2);
 /// Far longer than routers take to replace each other.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -106,6 +108,16 @@ fn are(router: &Router<'_>, state: &str) -> Option<()> {
     (all.len() == 2 && all.iter().all(|each| each["state"] == state)).then_some(())
 }
 
+/// Waits until both routers have the same, and at least so many NAT sessions and states of the firewall.
+fn both_have(active: &Router<'_>, beside: &Router<'_>, least: [usize; 2]) {
+    eventually("both have the same", || {
+        let (here, there) = (is(active, "covered")?, is(beside, "ready")?);
+        let mut tables = ["sessions", "states"].into_iter().zip(least);
+        let has = |(table, least)| here[table] == there[table] && there[table].as_u64() >= Some(least as u64);
+        tables.all(has).then_some(())
+    });
+}
+
 /// Connections between the office and the outside, each with both ends.
 struct Connections(Vec<(TcpStream, TcpStream)>);
 
@@ -174,12 +186,7 @@ fn connections_survive_the_death_of_a_router_and_its_return() {
             });
         }
         moves_on();
-        eventually("both have the same", || {
-            let (here, there) = (is(&active, "covered")?, is(&beside, "ready")?);
-            let has_all = |view: &Value| view["sessions"].as_u64() >= Some((IDLE + BUSY) as u64);
-            let counts = ["sessions", "states"].map(|table| here[table] == there[table]);
-            (counts == [true; 2] && has_all(&there)).then_some(())
-        });
+        both_have(&active, &beside, [IDLE + BUSY; 2]);
 
         active.process.kill();
         eventually("the second router is active", || are(&beside, "active"));
@@ -198,6 +205,43 @@ fn connections_survive_the_death_of_a_router_and_its_return() {
     idle.speak();
     eventually("and the first one knows", || is(&active, "covered"));
     assert!(active.said(&["standby"], 100).contains("the other can take over"));
+}
+
+/// A process stands still for longer than routers take to replace each other, as in a snapshot of its machine.
+#[test]
+fn connections_survive_a_router_that_stands_still() {
+    let Some(site) = site() else { return };
+    let active = first(&site);
+    eventually("the first router is active", || are(&active, "active"));
+    let beside = site.run_beside(GUEST, &config(&site, ["eth9", "eth8"], 2, 100));
+    eventually("the second one has everything", || is(&beside, "ready"));
+    let mut connections = Connections::open(&site, IDLE);
+    connections.speak();
+    both_have(&active, &beside, [IDLE; 2]);
+    let of_both = |name: &str| -> u64 {
+        let all = beside.show(&["vrrp"]).expect("the router answers");
+        all.iter().filter_map(|each| each[name].as_u64()).sum()
+    };
+
+    // The second one does not take that for silence of the first.
+    beside.process.signal("STOP");
+    thread::sleep(STANDS_STILL);
+    beside.process.signal("CONT");
+    let heard = of_both("received");
+    eventually("it hears the first one", || (of_both("received") >= heard + 10).then_some(()));
+    assert_eq!(of_both("became_active"), 0, "{}", site.log());
+    connections.speak();
+
+    // Nor does the first one go on without what the second has learned meanwhile.
+    active.process.signal("STOP");
+    eventually("the second router is active", || are(&beside, "active"));
+    let mut newer = Connections::open(&site, IDLE);
+    newer.speak();
+    active.process.signal("CONT");
+    eventually("the second router is a standby again", || are(&beside, "backup"));
+    eventually("and the first one active", || are(&active, "active"));
+    connections.speak();
+    newer.speak();
 }
 
 /// The configuration with the office in a VRF that leaks to the outside.
@@ -235,14 +279,7 @@ fn survive_in_a_vrf(with: impl Fn(&str) -> String, states: usize) {
     eventually("the second one has everything", || is(&beside, "ready"));
     let mut connections = Connections::open(&site, IDLE);
     connections.speak();
-    eventually("both have the same", || {
-        let (here, there) = (is(&active, "covered")?, is(&beside, "ready")?);
-        let has_all = |view: &Value| {
-            view["sessions"].as_u64() >= Some(IDLE as u64) && view["states"].as_u64() >= Some(states as u64)
-        };
-        let counts = ["sessions", "states"].map(|table| here[table] == there[table]);
-        (counts == [true; 2] && has_all(&there)).then_some(())
-    });
+    both_have(&active, &beside, [IDLE, states]);
     active.process.kill();
     eventually("the second router is active", || are(&beside, "active"));
     // The outside speaks first: without sessions it would reach nobody.
