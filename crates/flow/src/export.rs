@@ -82,6 +82,36 @@ thalweg_base::words! {
     }
 }
 
+thalweg_base::words! {
+    /// Why records did not reach a collector, a dataset, its archive or its feed, as far as that can be known: in their
+    /// status and in metrics.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+    pub enum RecordLoss {
+        /// The kernel did not take a datagram, or has no way to the collector.
+        SendFailed => "send-failed",
+        /// No connection for too long, and no spool to wait in.
+        CollectorDown => "collector-down",
+        /// No connection, and the spool is at its bound.
+        SpoolFull => "spool-full",
+        /// The spool could not be written or read back.
+        SpoolFailed => "spool-failed",
+        /// A broker does not take such a message: it is too long, or breaks its rules.
+        MessageRefused => "message-refused",
+        /// The session was ended before the collector took them.
+        Ended => "ended",
+        /// The collector's queue was full.
+        CollectorQueue => "collector-queue",
+        /// Too many waited for the dataset's disk, or there was no dataset to write to.
+        StoreQueue => "store-queue",
+        /// They could not be written to the dataset before the end.
+        NotWritten => "not-written",
+        /// The archive lacks them because the dataset's disk needed their room first.
+        NotArchived => "not-archived",
+        /// The same for the feed.
+        NotFed => "not-fed",
+    }
+}
+
 /// Counters of an exporter. In records, packets and bytes, `handled + split = exported + withdrawn +
 /// unexportable`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

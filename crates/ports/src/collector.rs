@@ -57,7 +57,7 @@ pub use kafka::{
     Acks, Compression, KafkaAddress, KafkaOptions, KafkaTopic, KafkaTransactions, Mechanism, MessageFormat,
 };
 pub(crate) use link::shake_hands;
-pub use report::{CollectorReport, Connection, Loss};
+pub use report::{CollectorReport, Connection};
 pub use sflow::{SflowAddress, SflowSocket};
 pub(crate) use tls::Tls;
 pub use tls::TlsOptions;

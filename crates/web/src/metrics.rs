@@ -4,6 +4,7 @@
 //! host or a MAC address: their number is not ours to bound.
 
 mod bgp;
+mod flows;
 mod packets;
 
 use parking_lot::Mutex;
@@ -128,6 +129,7 @@ impl Views {
             write_status(text, status, version);
         }
         packets::write(text, self);
+        flows::write(text, self);
         bgp::write(text, self);
     }
 }

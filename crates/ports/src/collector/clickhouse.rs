@@ -25,14 +25,14 @@ mod address;
 pub use address::ClickHouseAddress;
 
 use super::life::{Life, Session};
-use super::report::{Connection, Loss, Shared};
+use super::report::{Connection, Shared};
 use super::{CollectorError, Encode, Input, SpoolOptions, TIMEOUT, Tls, TlsOptions};
 use crate::http::{PostError, Request, Server, percent_encoded};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_flow::FlowRecord;
-use thalweg_flow::export::Amount;
+use thalweg_flow::export::{Amount, RecordLoss};
 
 /// The most records of an insert: with names some 30 MB as rows, and as much as records.
 const BLOCK_RECORDS_MAX: usize = 1 << 16;
@@ -188,7 +188,7 @@ impl Outlet {
         let keeps = self.failing_since.is_some() || self.life.has_spooled();
         match &self.life.spool {
             Some(_) if keeps => self.life.keep(&records),
-            None if self.is_down() => self.life.report.lose(Loss::CollectorDown, amount),
+            None if self.is_down() => self.life.report.lose(RecordLoss::CollectorDown, amount),
             _ => {
                 if self.gathered.is_empty() {
                     self.since = Instant::now();

@@ -13,7 +13,7 @@
 //! numbers begin anew.
 
 use super::pace::Pace;
-use super::report::{CollectorReport, Connection, Loss, Shared};
+use super::report::{CollectorReport, Connection, Shared};
 use super::udp::{LookUp, Way};
 use super::{CollectorAddress, CollectorError, CollectorOptions, Input};
 use crate::live::wall_ns;
@@ -24,7 +24,7 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use thalweg_flow::export::{Amount, Exporter, Statistics, Train};
+use thalweg_flow::export::{Amount, Exporter, RecordLoss, Statistics, Train};
 
 /// The longest time between two checks of timers.
 const TURN: Duration = Duration::from_millis(100);
@@ -134,7 +134,7 @@ impl Datagrams {
                 let amount = Amount::of_all(&batch);
                 self.report.accepted += amount;
                 if self.shared.end().is_some_and(|end| Instant::now() >= end) {
-                    self.report.lose(Loss::Ended, amount);
+                    self.report.lose(RecordLoss::Ended, amount);
                 } else {
                     self.exporter.handle_records(&batch, now_ns);
                 }
@@ -183,7 +183,7 @@ impl Datagrams {
                     }
                     Err(error) => {
                         self.report.last_error = Some(error.to_string());
-                        self.report.lose(Loss::SendFailed, amount);
+                        self.report.lose(RecordLoss::SendFailed, amount);
                     }
                 }
             }
@@ -195,7 +195,7 @@ impl Datagrams {
             self.report.datagrams_dropped = pace.dropped();
         }
         let exported = self.report.export.exported;
-        let (sent, lost) = (self.report.sent, self.report.lost[Loss::SendFailed as usize]);
+        let (sent, lost) = (self.report.sent, self.report.lost[RecordLoss::SendFailed as usize]);
         self.report.in_flight = Amount {
             records: exported.records - sent.records - lost.records,
             packets: exported.packets - sent.packets - lost.packets,

@@ -8,14 +8,14 @@
 //! A [`Session`] defines how to advance and what to take. [`Life`] has the common part: the counters, the
 //! deadline, and the spool.
 
-use super::report::{CollectorReport, Loss, Shared};
+use super::report::{CollectorReport, Shared};
 use super::spool::{Lost, Spool};
 use super::{CollectorError, Input, SpoolOptions, TIMEOUT};
 use crossbeam_channel::Receiver;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_flow::FlowRecord;
-use thalweg_flow::export::{Amount, Unexportable};
+use thalweg_flow::export::{Amount, RecordLoss, Unexportable};
 
 /// The part that differs between sessions.
 pub(super) trait Session: Sized {
@@ -111,10 +111,10 @@ impl Life {
         match &mut self.spool {
             Some(spool) => match spool.append(records) {
                 Ok(true) => {}
-                Ok(false) => self.report.lose(Loss::SpoolFull, amount),
+                Ok(false) => self.report.lose(RecordLoss::SpoolFull, amount),
                 Err(error) => self.report.lose_in_spool(Lost { amount, error: Some(error) }),
             },
-            None => self.report.lose(Loss::Ended, amount),
+            None => self.report.lose(RecordLoss::Ended, amount),
         }
     }
 
@@ -122,7 +122,7 @@ impl Life {
     pub(super) fn put_back(&mut self, records: &[FlowRecord]) {
         match &mut self.spool {
             Some(spool) => self.report.lose_in_spool(spool.put_back(records)),
-            None => self.report.lose(Loss::Ended, Amount::of_all(records)),
+            None => self.report.lose(RecordLoss::Ended, Amount::of_all(records)),
         }
     }
 

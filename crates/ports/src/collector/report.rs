@@ -3,40 +3,7 @@
 use super::spool::Lost;
 use parking_lot::Mutex;
 use std::time::Instant;
-use thalweg_flow::export::{Amount, ExportTotals};
-
-macro_rules! losses {
-    ($($variant:ident $name:literal $meaning:literal;)*) => {
-        /// Why records did not reach a collector, as far as that can be known.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum Loss {
-            $(#[doc = $meaning] $variant,)*
-        }
-
-        impl Loss {
-            pub const ALL: &'static [Loss] = &[$(Loss::$variant,)*];
-
-            /// The name in tables and JSON.
-            pub fn name(self) -> &'static str {
-                match self { $(Loss::$variant => $name,)* }
-            }
-
-            /// One sentence that explains the name.
-            pub fn meaning(self) -> &'static str {
-                match self { $(Loss::$variant => $meaning,)* }
-            }
-        }
-    };
-}
-
-losses! {
-    SendFailed "send-failed" "The kernel did not take a datagram, or has no way to the collector.";
-    CollectorDown "collector-down" "No connection for too long, and no spool to wait in.";
-    SpoolFull "spool-full" "No connection, and the spool is at its bound.";
-    SpoolFailed "spool-failed" "The spool could not be written or read back.";
-    MessageRefused "message-refused" "A broker does not take such a message: it is too long, or breaks its rules.";
-    Ended "ended" "The session was ended before the collector took them.";
-}
+use thalweg_flow::export::{Amount, ExportTotals, RecordLoss};
 
 /// Whether a collector can be reached, as far as known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,8 +27,8 @@ pub struct CollectorReport {
     /// Encoded or sent, but not acknowledged; for datagrams, in the open message.
     pub in_flight: Amount,
     pub spooled: Amount,
-    /// Indexed in the order of [`Loss::ALL`].
-    pub lost: [Amount; Loss::ALL.len()],
+    /// Indexed in the order of [`RecordLoss::ALL`].
+    pub lost: [Amount; RecordLoss::ALL.len()],
     /// Sent again because a connection ended before they were acknowledged.
     pub resent: Amount,
     /// Content of an earlier process's spool at the start; included in `accepted`.
@@ -83,12 +50,12 @@ pub struct CollectorReport {
 }
 
 impl CollectorReport {
-    pub(super) fn lose(&mut self, why: Loss, amount: Amount) {
+    pub(super) fn lose(&mut self, why: RecordLoss, amount: Amount) {
         self.lost[why as usize] += amount;
     }
 
     pub(super) fn lose_in_spool(&mut self, lost: Lost) {
-        self.lose(Loss::SpoolFailed, lost.amount);
+        self.lose(RecordLoss::SpoolFailed, lost.amount);
         self.spool_error = lost.error.map(|error| format!("spool: {error}")).or(self.spool_error.take());
     }
 

@@ -12,7 +12,7 @@
 
 use super::life::{Life, Session};
 use super::link::Link;
-use super::report::{Connection, Loss, Shared};
+use super::report::{Connection, Shared};
 use super::spool::Spool;
 use super::tls::Tls;
 use super::{Carrier, CollectorAddress, CollectorError, CollectorOptions, Input, TIMEOUT};
@@ -22,7 +22,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_flow::FlowRecord;
-use thalweg_flow::export::{Amount, Exporter, NatEvent, Statistics};
+use thalweg_flow::export::{Amount, Exporter, NatEvent, RecordLoss, Statistics};
 
 const RETRY_MIN: Duration = Duration::from_millis(100);
 /// The longest time between two checks of timers and the connection.
@@ -248,7 +248,7 @@ impl Stream {
         match (&self.life.spool, &batch) {
             (Some(_), Batch::Records(_)) => self.keep(&batch),
             _ if matches!(self.line, Line::Up(_)) => self.again.push_back(batch),
-            _ => self.life.report.lose(Loss::CollectorDown, amount),
+            _ => self.life.report.lose(RecordLoss::CollectorDown, amount),
         }
     }
 
@@ -256,7 +256,7 @@ impl Stream {
     fn keep(&mut self, batch: &Batch) {
         match batch {
             Batch::Records(records) => self.life.keep(records),
-            Batch::NatEvents(_) => self.life.report.lose(Loss::Ended, batch.amount()),
+            Batch::NatEvents(_) => self.life.report.lose(RecordLoss::Ended, batch.amount()),
         }
     }
 }
@@ -323,7 +323,7 @@ impl Session for Stream {
         for batch in flight.chain(self.again.drain(..)) {
             match batch {
                 Batch::Records(records) => left.extend(records),
-                Batch::NatEvents(_) => self.life.report.lose(Loss::Ended, batch.amount()),
+                Batch::NatEvents(_) => self.life.report.lose(RecordLoss::Ended, batch.amount()),
             }
         }
         self.life.put_back(&left);

@@ -3,8 +3,9 @@
 use super::*;
 use crate::server::{Heard, Server};
 use std::net::SocketAddr;
+use thalweg_flow::export::RecordLoss;
 use thalweg_ports::collector::{
-    Carrier, Collector, CollectorAddress, CollectorOptions, Connection, Loss, SpoolOptions,
+    Carrier, Collector, CollectorAddress, CollectorOptions, Connection, SpoolOptions,
 };
 
 fn address_of(server: SocketAddr) -> CollectorAddress {
@@ -117,7 +118,7 @@ fn what_the_spool_cannot_hold_is_counted() {
         "{:?}",
         report.connection
     );
-    assert_eq!(report.lost[Loss::SpoolFull as usize].records + report.spooled.records, 10_000);
+    assert_eq!(report.lost[RecordLoss::SpoolFull as usize].records + report.spooled.records, 10_000);
     assert!(report.spooled.records > 500);
     let spooled = report.spooled.records;
     let server = Server::start(place, None, &heard);

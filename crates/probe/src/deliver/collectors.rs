@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use thalweg_base::mix64;
 use thalweg_flow::FlowRecord;
 use thalweg_flow::export::{
-    Amount, ExportOptions, Fan, Interface, NatEvent, SamplingMethod, Spread, Statistics, Unexportable,
+    Amount, ExportOptions, Fan, Interface, NatEvent, RecordLoss, SamplingMethod, Spread, Statistics,
+    Unexportable,
 };
 use thalweg_flow::{MeterOptions, Sampling};
 use thalweg_ports::collector::{
     ClickHouseAddress, ClickHouseOptions, Collector, CollectorAddress, CollectorError, CollectorOptions,
-    CollectorReport, Connection, KafkaAddress, KafkaOptions, Loss, NotTaken, SpoolOptions,
+    CollectorReport, Connection, KafkaAddress, KafkaOptions, NotTaken, SpoolOptions,
 };
 use thalweg_store::{Notify, Trouble};
 use thalweg_text::units::count;
@@ -31,9 +32,6 @@ use crate::{ExportTargets, ProbeError};
 const LAST_WORDS: Duration = Duration::from_secs(30);
 /// The same for a run that was told to end while a collector is unreachable.
 const HURRIED: Duration = Duration::from_millis(500);
-/// The loss name of records that found a collector's queue full.
-const COLLECTOR_QUEUE: &str = "collector-queue";
-
 /// The loss name of records that were sent and not acknowledged.
 const IN_FLIGHT: &str = "in-flight";
 
@@ -313,9 +311,10 @@ fn report_losses(status: &OutletStatus, is_losing: bool, trouble: &mut Trouble, 
 }
 
 fn summary(to: String, report: &CollectorReport, refused: Amount) -> OutletSummary {
-    let losses = Loss::ALL.iter().map(|loss| loss.name()).zip(&report.lost);
+    let losses = RecordLoss::ALL.iter().map(|loss| loss.name()).zip(&report.lost);
     let unexportable = Unexportable::ALL.iter().map(|why| why.name()).zip(&report.export.unexportable);
-    let waiting = [(COLLECTOR_QUEUE, &refused), (IN_FLIGHT, &report.in_flight), (SPOOLED, &report.spooled)];
+    let queue_full = RecordLoss::CollectorQueue.name();
+    let waiting = [(queue_full, &refused), (IN_FLIGHT, &report.in_flight), (SPOOLED, &report.spooled)];
     let mut lost = BTreeMap::new();
     for (name, amount) in losses.chain(unexportable).chain(waiting) {
         if amount.records > 0 {

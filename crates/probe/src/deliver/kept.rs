@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use thalweg_flow::FlowRecord;
-use thalweg_flow::export::Amount;
+use thalweg_flow::export::{Amount, RecordLoss};
 use thalweg_store::live::{Cache, LiveServer};
 use thalweg_store::{Notify, Recovery, StoreError, Upkeep, Writer, WriterOptions};
 use thalweg_text::units::counted;
@@ -24,14 +24,6 @@ use super::{Finished, Outlet};
 use crate::ProbeError;
 use crate::summary::{OutletStatus, OutletSummary};
 
-/// The loss name of records that found too many pending, or no dataset to write to.
-const STORE_QUEUE: &str = "store-queue";
-/// The loss name of records that could not be written before the end.
-const NOT_WRITTEN: &str = "not-written";
-/// The loss name of records that an archive lacks because the disk needed their room first.
-const NOT_ARCHIVED: &str = "not-archived";
-/// The same for a feed.
-const NOT_FED: &str = "not-fed";
 /// How often to check whether to stop waiting.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long exporters' records wait for a dataset of which nothing is written.
@@ -257,7 +249,7 @@ impl Outlet for Kept {
     }
 
     fn status(&mut self) -> Vec<OutletStatus> {
-        let lost = reasons([(STORE_QUEUE, self.refused.records)]);
+        let lost = reasons([(RecordLoss::StoreQueue, self.refused.records)]);
         let mut all = vec![match &self.dataset {
             Ok(Dataset { writer, name, .. }) => {
                 let status = writer.status();
@@ -283,7 +275,7 @@ impl Outlet for Kept {
             all.push(OutletStatus {
                 to: archive.name().to_owned(),
                 records: status.upkeep.records_archived,
-                lost: reasons([(NOT_ARCHIVED, status.upkeep.records_unarchived)]),
+                lost: reasons([(RecordLoss::NotArchived, status.upkeep.records_unarchived)]),
                 error: status.archive_error,
                 // What waits is safe in the folder, and most of it is of hours that are not complete.
                 ..OutletStatus::default()
@@ -293,7 +285,7 @@ impl Outlet for Kept {
             all.push(OutletStatus {
                 to: feed.name().to_owned(),
                 records: status.upkeep.records_fed,
-                lost: reasons([(NOT_FED, status.upkeep.records_unfed)]),
+                lost: reasons([(RecordLoss::NotFed, status.upkeep.records_unfed)]),
                 error: status.feed_error,
                 ..OutletStatus::default()
             });
@@ -315,7 +307,8 @@ impl Outlet for Kept {
         };
         taken -= unwritten;
         let missed = [refused, unwritten].into_iter().sum();
-        let lost = reasons([(STORE_QUEUE, refused.records), (NOT_WRITTEN, unwritten.records)]);
+        let lost =
+            reasons([(RecordLoss::StoreQueue, refused.records), (RecordLoss::NotWritten, unwritten.records)]);
         let all_taken = OutletSummary::all_taken(name, taken);
         let summary = OutletSummary { lost, error, not_archived, not_fed, ..all_taken };
         Ok(Finished { summaries: vec![summary], missed })
@@ -323,9 +316,9 @@ impl Outlet for Kept {
 }
 
 /// Lost records by reason; only reasons that occurred.
-fn reasons<const N: usize>(lost: [(&str, u64); N]) -> BTreeMap<String, u64> {
+fn reasons<const N: usize>(lost: [(RecordLoss, u64); N]) -> BTreeMap<String, u64> {
     let lost = lost.into_iter().filter(|(_, records)| *records > 0);
-    lost.map(|(why, records)| (why.to_owned(), records)).collect()
+    lost.map(|(why, records)| (why.name().to_owned(), records)).collect()
 }
 
 /// The part of a recovery that the operator should know.

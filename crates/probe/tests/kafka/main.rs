@@ -15,10 +15,10 @@ use std::time::{Duration, Instant};
 
 use broker::{Broker, Message};
 use common::{Traffic, folder, options, run};
-use thalweg_flow::export::Amount;
+use thalweg_flow::export::{Amount, RecordLoss};
 use thalweg_flow::{Counters, EndReason, FlowKey, FlowRecord};
 use thalweg_ports::collector::{
-    Collector, CollectorReport, Connection, KafkaOptions, Loss, SpoolOptions, TIMEOUT, TlsOptions,
+    Collector, CollectorReport, Connection, KafkaOptions, SpoolOptions, TIMEOUT, TlsOptions,
 };
 use thalweg_probe::summary::SPOOLED;
 use thalweg_probe::{
@@ -271,7 +271,7 @@ fn what_waits_on_disk_is_sent_by_the_next_process() {
     let report = second.finish(SOONER_OR_LATER);
     check_totals(&report);
     assert_eq!((report.inherited.records, report.sent.records), (all, all + 9), "{report:?}");
-    assert_eq!(report.lost[Loss::MessageRefused as usize].records, 1, "the long one");
+    assert_eq!(report.lost[RecordLoss::MessageRefused as usize].records, 1, "the long one");
     let messages = broker.read(&["spooled"]);
     let number = |message: &Message| -> u64 {
         std::str::from_utf8(&message.value).expect("text").parse().expect("a number")
@@ -345,7 +345,7 @@ fn without_a_broker_and_a_spool_records_are_counted() {
     let collector = collector(&address, None);
     let (mut given, mut number) = (0, 10);
     let begun = Instant::now();
-    while collector.report().lost[Loss::CollectorDown as usize].records == 0 {
+    while collector.report().lost[RecordLoss::CollectorDown as usize].records == 0 {
         assert!(begun.elapsed() < SOONER_OR_LATER);
         let batch: Vec<FlowRecord> = (number..number + 500).map(record).collect();
         if collector.try_send(batch).is_ok() {
@@ -358,7 +358,7 @@ fn without_a_broker_and_a_spool_records_are_counted() {
     let report = collector.finish(Duration::from_millis(100));
     check_totals(&report);
     assert_eq!((report.accepted.records, report.sent.records, report.in_flight.records), (given, 0, 0));
-    let lost = [Loss::CollectorDown, Loss::Ended].map(|loss| report.lost[loss as usize].records);
+    let lost = [RecordLoss::CollectorDown, RecordLoss::Ended].map(|loss| report.lost[loss as usize].records);
     assert_eq!(lost.iter().sum::<u64>(), given, "{report:?}");
     assert!(lost[1] <= (1 << 16) + 500, "no more than the buffer had");
 }

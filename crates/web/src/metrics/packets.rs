@@ -1,18 +1,17 @@
-//! Samples about packets: ports, drops, queues, NAT, the firewall, flows.
+//! Samples about packets: ports, drops, queues, NAT, the firewall.
 
 use std::collections::BTreeMap;
 
 use thalweg_base::DropReason;
-use thalweg_flow::{EndReason, SampleLoss};
 use thalweg_node::control::{
-    CountersView, FirewallCountersView, FlowCacheView, FlowOutletView, ForwardingView, GatewayCheckView,
-    NatCountersView, PortView, QueueView, SojournView, StandbyView, VirtualRouterView,
+    CountersView, FirewallCountersView, ForwardingView, GatewayCheckView, NatCountersView, PortView,
+    QueueView, SojournView, StandbyView, VirtualRouterView,
 };
 
 use super::{Each, Views, seconds};
 use crate::exposition::{Exposition, Family};
 
-/// NAT's counters of dropped packets, by the names of `show nat counters`.
+/// NAT's counters of dropped packets, by the names of `show nat --counters`.
 const NAT_DROPS: [&str; 10] = [
     "filtered",
     "host_limit",
@@ -54,9 +53,6 @@ pub(super) fn write(text: &mut Exposition, views: &Views) {
     }
     if let Some(firewall) = &views.firewall {
         write_firewall(text, firewall);
-    }
-    if let Some(flows) = &views.flows {
-        write_flows(text, flows);
     }
     if let Some(forwarding) = &views.forwarding {
         write_forwarding(text, forwarding);
@@ -305,94 +301,6 @@ fn write_firewall(text: &mut Exposition, firewall: &FirewallCountersView) {
     for reason in FIREWALL_DROPS {
         dropped.sample(&[("reason", reason)], counter(reason));
     }
-}
-
-fn write_flows(text: &mut Exposition, flows: &FlowCacheView) {
-    text.gauge("flow_cached", "Flows in the cache.").sample(&[], flows.flows);
-    text.gauge("flow_memory_bytes", "Memory of the flow cache.").sample(&[], flows.memory_bytes);
-    text.counter("flow_created", "Flows that entered the cache.").sample(&[], flows.flows_created);
-    text.counter("flow_seen_packets", "Packets that reached the meter.").sample(&[], flows.seen.packets);
-    let mut records = text.counter("flow_records", "Flow records, by the reason for which they were made.");
-    for reason in EndReason::ALL {
-        records.sample(&[("reason", reason.name())], flows.records.get(reason.name()).copied().unwrap_or(0));
-    }
-    text.counter("flow_lost_records", "Flow records lost because a queue was full.")
-        .sample(&[], flows.records_lost);
-    let of_records = || flows.outlets.iter().filter(|outlet| !outlet.sflow);
-    let mut delivered =
-        text.counter("flow_delivered_records", "Flow records that reached a collector or a store.");
-    of_records().for_each(|outlet| delivered.sample(&[("to", &outlet.to)], outlet.records));
-    let mut waiting =
-        text.gauge("flow_waiting_records", "Flow records on their way to a collector or a store.");
-    of_records().for_each(|outlet| waiting.sample(&[("to", &outlet.to)], outlet.waiting));
-    write_datagrams(text, &flows.outlets);
-    write_sflow(text, &flows.outlets);
-    let rules = &flows.alarms.rules;
-    let mut active = text.gauge("alarm_active", "Active alarms, by the rule that raised them.");
-    rules.iter().for_each(|rule| active.sample(&[("rule", &rule.rule)], rule.active as u64));
-    let mut raised = text.counter("alarm_raised", "Alarms that were raised, by rule.");
-    rules.iter().for_each(|rule| raised.sample(&[("rule", &rule.rule)], rule.raised));
-    text.gauge(
-        "alarm_blackholes",
-        "Hosts that BGP announces with the community BLACKHOLE because of alarms.",
-    )
-    .sample(&[], flows.alarms.blackholes.len() as u64);
-    let missed = flows.alarms.counters;
-    let mut missed_by = text.counter("alarm_missed", "What alarms could not see or tell, by reason.");
-    let posted = flows.alarms.webhook.clone().unwrap_or_default();
-    for (reason, count) in [
-        ("webhook", posted.given_up + posted.dropped),
-        ("refused", missed.refused),
-        ("uncertain", missed.uncertain),
-        ("late", missed.late),
-        ("lost", missed.lost),
-        ("blackhole", missed.blackholes_refused),
-    ] {
-        missed_by.sample(&[("reason", reason)], count);
-    }
-    let mut failing =
-        text.gauge("flow_outlet_up", "Whether a collector or a store accepts flow records or samples.");
-    flows.outlets.iter().for_each(|outlet| failing.sample(&[("to", &outlet.to)], outlet.error.is_none()));
-}
-
-fn write_datagrams(text: &mut Exposition, outlets: &[FlowOutletView]) {
-    let mut refused = text.counter(
-        "flow_refused_datagrams",
-        "Datagrams to a collector that an ICMP error answered: nobody listens.",
-    );
-    outlets.iter().for_each(|outlet| refused.sample(&[("to", &outlet.to)], outlet.datagrams_refused));
-    let mut dropped = text.counter(
-        "flow_dropped_datagrams",
-        "Datagrams that the socket of a collector on this system had no room for.",
-    );
-    outlets.iter().for_each(|outlet| dropped.sample(&[("to", &outlet.to)], outlet.datagrams_dropped));
-}
-
-/// Collectors of sFlow. Without one there are no series.
-fn write_sflow(text: &mut Exposition, outlets: &[FlowOutletView]) {
-    let collectors = || outlets.iter().filter(|outlet| outlet.sflow);
-    if collectors().next().is_none() {
-        return;
-    }
-    let mut packets =
-        text.counter("sflow_packet_samples", "Samples of packets that a collector of sFlow got.");
-    collectors().for_each(|outlet| packets.sample(&[("to", &outlet.to)], outlet.records));
-    let mut counters = text
-        .counter("sflow_interface_samples", "Samples of interfaces' counters that a collector of sFlow got.");
-    collectors().for_each(|outlet| counters.sample(&[("to", &outlet.to)], outlet.counter_samples));
-    let mut lost =
-        text.counter("sflow_lost_samples", "Samples that a collector of sFlow did not get, by reason.");
-    for outlet in collectors() {
-        for reason in SampleLoss::ALL {
-            let count = outlet.lost.get(reason.name()).copied().unwrap_or(0);
-            lost.sample(&[("to", &outlet.to), ("reason", reason.name())], count);
-        }
-    }
-    let mut uncounted = text.gauge(
-        "sflow_uncounted_interfaces",
-        "Ports whose interface had no counters for a collector of sFlow when they were last read.",
-    );
-    collectors().for_each(|outlet| uncounted.sample(&[("to", &outlet.to)], outlet.interfaces_uncounted));
 }
 
 fn write_forwarding(text: &mut Exposition, view: &ForwardingView) {

@@ -1,11 +1,13 @@
 //! The metrics are what Prometheus takes, and what our dashboard and alerts ask for.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use serde_json::json;
+use thalweg_flow::alarm::{AlarmReport, AlarmRuleCounters};
+use thalweg_flow::export::{RecordLoss, Unexportable};
 use thalweg_node::control::{
     FlowOutletView, KernelView, NatPoolView, NatUse, RpkiSourceView, SojournView, WorkerView,
 };
@@ -26,7 +28,7 @@ fn views() -> Views {
         "name": "r1", "address": "192.0.2.1", "as": "64497", "description": "a \"quoted\" \\ name\nin two lines", "state": "Established",
         "uptime_s": 5, "accepted": 2, "accepted_by_family": { "ipv4": 2, "ipv6": 0 }, "kept_by_family": { "ipv4": 3, "ipv6": 0 },
         "rejected_by_family": { "ipv4": 1, "ipv6": 0 }, "updates_received": 3,
-        "messages_received": 4, "messages_sent": 5, "bytes_sent": 6, "flaps": 0, "last_error": null, "negotiated": null,
+        "messages_received": 4, "messages_sent": 5, "sent_by_family": { "ipv4": 1, "ipv6": 0 }, "bytes_sent": 6, "flaps": 0, "last_error": null, "negotiated": null,
         "counters": { "rejected": { "first_as": 1 } }
     }))
     .expect("a neighbor");
@@ -73,6 +75,7 @@ fn views() -> Views {
                 FlowOutletView {
                     to: name("192.0.2.9:4739"),
                     records: 50,
+                    lost: [(name("spool-full"), 5), (name("ipv6"), 6)].into(),
                     datagrams_refused: 2,
                     ..FlowOutletView::default()
                 },
@@ -87,13 +90,25 @@ fn views() -> Views {
                     ..FlowOutletView::default()
                 },
             ],
+            records_lost: 8,
+            packets_lost: 80,
+            nat_events: 12,
+            nat_events_lost: 3,
+            alarms: AlarmReport {
+                rules: vec![AlarmRuleCounters { rule: name("flood"), active: 1, raised: 2, ended: 1 }],
+                ..AlarmReport::default()
+            },
             ..FlowCacheView::default()
         }),
         forwarding: Some(ForwardingView { kernel: Some(KernelView::default()), ..ForwardingView::default() }),
         neighbors: Some(vec![neighbor]),
         rib: Some(RibView::default()),
         rpki: Some(RpkiView {
-            sources: vec![RpkiSourceView { source: name("192.0.2.53:323"), ..RpkiSourceView::default() }],
+            sources: vec![RpkiSourceView {
+                source: name("192.0.2.53:323"),
+                counters: json!({ "connects": 1 }),
+                ..RpkiSourceView::default()
+            }],
             ..RpkiView::default()
         }),
         memory: Some(MemoryView::default()),
@@ -129,6 +144,19 @@ fn every_reason_is_a_series_from_the_start() {
     for reason in thalweg_flow::EndReason::ALL {
         assert!(text.contains(&format!("thalweg_flow_records_total{{reason=\"{}\"}} 0\n", reason.name())));
     }
+    let to = "192.0.2.9:4739";
+    for reason in RecordLoss::ALL.map(RecordLoss::name) {
+        let number = if reason == "spool-full" { 5 } else { 0 };
+        assert!(text.contains(&format!(
+            "thalweg_flow_outlet_lost_records_total{{to=\"{to}\",reason=\"{reason}\"}} {number}\n"
+        )));
+    }
+    for reason in Unexportable::ALL.map(Unexportable::name) {
+        let number = if reason == "ipv6" { 6 } else { 0 };
+        assert!(text.contains(&format!(
+            "thalweg_flow_outlet_unexportable_records_total{{to=\"{to}\",reason=\"{reason}\"}} {number}\n"
+        )));
+    }
     assert!(
         text.contains("thalweg_egress_sojourn_seconds_bucket{port=\"lan\",class=\"voice\",le=\"1e-6\"} 1\n")
     );
@@ -157,8 +185,27 @@ fn a_collector_of_sflow_has_its_own_series() {
         assert_eq!(value("sflow_lost_samples_total", &format!(",reason=\"{reason}\"")), Some(number));
     }
     assert_eq!(value("flow_delivered_records_total", ""), None);
+    let is_of_records = text.lines().any(|line| {
+        line.starts_with("thalweg_flow_outlet_lost_records_total{to=\"sflow:")
+            || line.starts_with("thalweg_flow_outlet_unexportable_records_total{to=\"sflow:")
+    });
+    assert!(!is_of_records, "{text}");
     assert!(text.contains("thalweg_flow_delivered_records_total{to=\"192.0.2.9:4739\"} 50\n"));
     assert!(text.contains("thalweg_flow_refused_datagrams_total{to=\"192.0.2.9:4739\"} 2\n"));
+}
+
+/// A router loses flow records and NAT events in the queue for export, and each of its own.
+#[test]
+fn what_found_no_room_for_export_is_counted() {
+    let text = text(false);
+    for (name, number) in
+        [("flow_lost_records", 8), ("flow_lost_packets", 80), ("nat_events", 12), ("nat_events_lost", 3)]
+    {
+        assert!(text.contains(&format!("thalweg_{name}_total {number}\n")), "{name}");
+    }
+    let mut without_nat = Exposition::new(false);
+    Views { nat: None, ..views() }.write(&mut without_nat, "0.1.0");
+    assert!(!without_nat.finish().contains("thalweg_nat_events"), "there is no NAT to tell of");
 }
 
 /// A router without NAT, BGP and flows has none of their series; what is absent is not 0.
@@ -184,6 +231,72 @@ fn dashboard_and_alerts_ask_for_metrics_that_exist() {
         }
     }
     assert!(seen > 40, "{seen} names");
+}
+
+/// The labels of each metric that exists; `le` is one.
+fn exported() -> BTreeMap<String, BTreeSet<String>> {
+    let (text, mut exported) = (text(false), BTreeMap::new());
+    let mut family = String::new();
+    for line in text.lines() {
+        if let Some(begun) = line.strip_prefix("# TYPE thalweg_") {
+            family = begun.split(' ').next().expect("a name").to_owned();
+            let before = exported.insert(family.clone(), BTreeSet::new());
+            assert_eq!(before, None, "{family} is one family");
+        }
+        let Some(sample) = line.strip_prefix("thalweg_") else { continue };
+        let labels = exported.get_mut(&family).expect("the type comes first");
+        // No value of a label in these samples has such a sequence.
+        let words = sample.split("=\"").map(|piece| piece.rsplit(['{', ',']).next().unwrap_or_default());
+        let count = sample.matches("=\"").count();
+        labels.extend(words.take(count).map(str::to_owned));
+    }
+    exported
+}
+
+/// The words in code of a cell.
+fn words_of(cell: &str) -> impl Iterator<Item = String> {
+    cell.split('`').skip(1).step_by(2).map(str::to_owned)
+}
+
+#[test]
+fn the_page_about_metrics_has_each_with_its_labels() {
+    let docs = dashboards().join("../docs");
+    let page = std::fs::read_to_string(docs.join("metrics.md")).expect("the page");
+    let (_, table) = page.split_once("| metrics | labels | meaning |\n|---|---|---|\n").expect("the table");
+    let mut written = BTreeMap::new();
+    for row in table.lines().take_while(|line| line.starts_with('|')) {
+        let [_, metrics, labels, ..] = row.split('|').collect::<Vec<_>>()[..] else { panic!("{row}") };
+        for metric in words_of(metrics) {
+            let before = written.insert(metric, words_of(labels).collect::<BTreeSet<_>>());
+            assert_eq!(before, None, "twice: {row}");
+        }
+    }
+    let exported = exported();
+    for (metric, labels) in &exported {
+        assert_eq!(written.get(metric), Some(labels), "{metric} on the page, and as it is");
+    }
+    let gone: Vec<&String> = written.keys().filter(|metric| !exported.contains_key(*metric)).collect();
+    assert!(gone.is_empty(), "they do not exist: {gone:?}");
+}
+
+#[test]
+fn other_pages_name_metrics_that_exist() {
+    let (names, mut seen) = (names(), 0);
+    for page in std::fs::read_dir(dashboards().join("../docs")).expect("the pages") {
+        let page = page.expect("a page").path();
+        if page.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&page).expect("a page");
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        // Crates have names of two words.
+        let metrics = words.filter(|word| word.starts_with("thalweg_") && word.matches('_').count() > 1);
+        for metric in metrics {
+            assert!(names.contains(metric), "{}: there is no {metric}", page.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 3, "{seen} names");
 }
 
 #[test]

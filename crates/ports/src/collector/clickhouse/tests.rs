@@ -157,7 +157,7 @@ fn what_is_lost_is_counted() {
     collector.send(records(0..7)).unwrap();
     server.join().unwrap();
     let report = collector.finish(Duration::from_millis(50));
-    assert_eq!((report.lost[Loss::Ended as usize].records, report.sent.records), (7, 0));
+    assert_eq!((report.lost[RecordLoss::Ended as usize].records, report.sent.records), (7, 0));
     balances(&report);
     assert!(report.refused > 0);
 }

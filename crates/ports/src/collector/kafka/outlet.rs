@@ -8,7 +8,7 @@ use super::client::{
 };
 use super::{KafkaAddress, KafkaOptions};
 use crate::collector::life::{Life, Session};
-use crate::collector::report::{Connection, Loss, Shared};
+use crate::collector::report::{Connection, Shared};
 use crate::collector::{CollectorError, Encode, Input, TIMEOUT};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use rdkafka::config::ClientConfig;
@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use thalweg_flow::FlowRecord;
-use thalweg_flow::export::{Amount, flow_hash};
+use thalweg_flow::export::{Amount, RecordLoss, flow_hash};
 
 /// Records that are put back at a time.
 const BATCH_RECORDS: usize = 1024;
@@ -106,7 +106,7 @@ impl Outlet {
                     (self.is_troubled, self.moved, self.pause) = (false, Instant::now(), RETRY_MIN);
                 }
                 Some(code) if is_about_the_message(code) => {
-                    self.life.report.lose(Loss::MessageRefused, amount)
+                    self.life.report.lose(RecordLoss::MessageRefused, amount)
                 }
                 Some(code) => {
                     self.life.report.resent += amount;
@@ -228,7 +228,7 @@ impl Outlet {
             Err((error, _)) => match error.rdkafka_error_code() {
                 Some(Code::QueueFull) => false,
                 Some(code) if is_about_the_message(code) => {
-                    self.life.report.lose(Loss::MessageRefused, amount);
+                    self.life.report.lose(RecordLoss::MessageRefused, amount);
                     true
                 }
                 _ => {
@@ -252,7 +252,7 @@ impl Outlet {
         }
         match &self.life.spool {
             Some(_) => self.life.keep(&batch),
-            None => self.life.report.lose(Loss::CollectorDown, amount),
+            None => self.life.report.lose(RecordLoss::CollectorDown, amount),
         }
     }
 }

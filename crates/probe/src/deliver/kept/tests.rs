@@ -77,11 +77,11 @@ fn records_of_exporters_do_not_wait_for_a_store_that_fails() {
         kept.take(&records).unwrap();
     }
     let status = kept.status();
-    assert!(status[0].error.is_some() && status[0].lost[STORE_QUEUE] > 0, "{status:?}");
+    assert!(status[0].error.is_some() && status[0].lost[RecordLoss::StoreQueue.name()] > 0, "{status:?}");
     std::fs::remove_file(folder.path().join(day)).unwrap();
     let finished = Box::new(kept).finish(false).unwrap();
     let summary = &finished.summaries[0];
-    assert_eq!(summary.records + summary.lost[STORE_QUEUE], MANY as u64, "{summary:?}");
+    assert_eq!(summary.records + summary.lost[RecordLoss::StoreQueue.name()], MANY as u64, "{summary:?}");
 }
 
 /// One that neither writes nor fails is not waited for after a while; what finds no room is told and counted.
