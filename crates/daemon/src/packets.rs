@@ -4,6 +4,7 @@ mod firewall;
 mod nat;
 mod rates;
 mod slices;
+mod status;
 
 use parking_lot::{Mutex, RwLock};
 use std::io;
@@ -13,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use thalweg_config::{Class, FirewallConfig, PortConfig, RouterConfig, VrfIndex, WorkersConfig};
-use thalweg_dataplane::gateway_check::{CheckState, CheckView};
+use thalweg_dataplane::gateway_check::CheckView;
 use thalweg_dataplane::neighbor::NeighborView as Neighbor;
 use thalweg_dataplane::police::{ColorAction, ColorCounts, Marker};
 use thalweg_dataplane::vrrp::VirtualRouterView as VirtualRouter;
@@ -24,9 +25,8 @@ use thalweg_live::{
 };
 use thalweg_node::control::{
     AclRuleView, Answer, AnswerError, CaptureRequest, CaptureSummary, CountersView, Emit, FirewallRuleView,
-    FlowCacheView, FlowOutletView, GatewayCheckView, NatUse, NeighborView, PacketRequest, PacketStatus,
-    PolicerView, PortView, QueueView, ReceiveQueueView, SojournView, StandbyView, UpDown, VirtualRouterView,
-    emit_all,
+    FlowCacheView, FlowOutletView, GatewayCheckView, NeighborView, PacketRequest, PolicerView, PortView,
+    QueueView, ReceiveQueueView, SojournView, StandbyView, VirtualRouterView, emit_all,
 };
 use thalweg_node::forwarding::{ConfiguredRoutes, ForwardingTables};
 use thalweg_node::live_tables::PortLink;
@@ -34,7 +34,6 @@ use thalweg_node::plan::{Firewall, NatStage};
 use thalweg_node::speaker::Speaker;
 use thalweg_node::trace::{NextNeighbor, PacketSpec, Surroundings, TraceView, explain};
 use thalweg_ports::live::RxCounters;
-use thalweg_ports::live::link::Links;
 use thalweg_probe::OutletStatus;
 use thalweg_wire::MacAddr;
 use thalweg_wire::sflow::{DirectionCounters, InterfaceCounters};
@@ -329,47 +328,6 @@ impl PacketSide {
         classes.filter_map(view).collect()
     }
 
-    /// What ports and NAT add to [`Request::Status`](thalweg_node::control::Request::Status).
-    pub(crate) fn status(&self) -> PacketStatus {
-        let ports = self.ports();
-        let up = ports.iter().filter(|port| port.up).count() as u64;
-        let config = self.router.read().config();
-        let mut problems: Vec<String> =
-            ports.iter().filter(|port| !port.up).map(|port| why_down(&config, port)).collect();
-        let checks = self.gateway_checks().unwrap_or_default();
-        let failed = checks.iter().filter(|check| check.state == CheckState::Failed.name());
-        problems.extend(failed.map(|GatewayCheckView { port, gateway, target, .. }| {
-            format!("gateway {gateway} of port {port} fails its check: {target} does not answer")
-        }));
-        let standby = self.router.read().standby().filter(|view| view.state.is_problem());
-        problems.extend(standby.map(|view| format!("standby: {}", view.state.means())));
-        if self.has_ended() {
-            problems.push("the router stopped forwarding packets: see the log".to_owned());
-        }
-        let sessions_max = self.nat_sessions_max();
-        let nat = self
-            .router
-            .read()
-            .nat()
-            .map(|nat| NatUse { sessions: nat.counters().sessions_active, sessions_max });
-        if let Some(nat) = nat.filter(|nat| nat.sessions * 10 >= nat.sessions_max * 9) {
-            problems.push(format!(
-                "NAT's table is nearly full: {} of {} sessions ([nat] sessions_max)",
-                nat.sessions, nat.sessions_max
-            ));
-        }
-        let (outlets, _) = self.flows.as_ref().map(FlowSide::outlets).unwrap_or_default();
-        problems.extend(outlets.iter().filter_map(|outlet| {
-            let error = outlet.error.as_ref()?;
-            Some(format!(
-                "flow records do not reach {} ({} lost so far): {error}",
-                outlet.to,
-                outlet.lost_in_all()
-            ))
-        }));
-        PacketStatus { ports: UpDown { up, down: ports.len() as u64 - up }, nat, problems }
-    }
-
     fn counters(&self) -> Result<CountersView, AnswerError> {
         let router = self.router.read();
         let numbers = router.ask(|host| host.numbers()).ok_or(AnswerError::HostSilent)?;
@@ -629,15 +587,6 @@ impl PacketSide {
             Err(why) => Ok(Err(AnswerError::failed(why))),
         }
     }
-}
-
-fn why_down(config: &RouterConfig, port: &PortView) -> String {
-    let interface =
-        config.ports.iter().find(|one| one.name == port.name).and_then(|one| one.interface.as_ref());
-    let is_of_system = interface.is_some_and(|interface| interface.driver.takes_interface());
-    let is_gone = is_of_system && Links::open().is_ok_and(|links| links.index(&port.interface).is_err());
-    let what = if is_gone { "does not exist" } else { "has no link" };
-    format!("port {} is down: interface {} {what}", port.name, port.interface)
 }
 
 fn matches_of(firewall: &Firewall) -> RuleMatches {

@@ -3,6 +3,7 @@
 
 #![cfg(target_os = "linux")]
 
+mod attention;
 mod border;
 mod calls;
 mod capture;
