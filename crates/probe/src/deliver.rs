@@ -12,6 +12,7 @@
 
 mod collectors;
 mod events;
+mod failing;
 mod kept;
 mod lines;
 pub(crate) mod messages;
@@ -34,6 +35,7 @@ use crate::record_queue::{Arrival, Arrivals};
 use crate::summary::{OutletStatus, OutletSummary, UNSAMPLED};
 pub(crate) use collectors::{Collectors, status};
 pub(crate) use events::{EventArrivals, EventCounts, EventWay, event_queue};
+pub(crate) use failing::Failing;
 pub(crate) use kept::{Kept, KeptOptions, PATIENCE, Waiting};
 pub(crate) use lines::Lines;
 

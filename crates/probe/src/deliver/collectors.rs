@@ -22,7 +22,7 @@ use thalweg_ports::collector::{
 use thalweg_store::{Notify, Trouble};
 use thalweg_text::units::count;
 
-use super::{Finished, Outlet, least_of, messages};
+use super::{Failing, Finished, Outlet, least_of, messages};
 use crate::interfaces::{Interfaces, SharedInterfaces};
 use crate::row_binary::RowBinary;
 use crate::summary::{OutletStatus, OutletSummary, SPOOLED};
@@ -38,8 +38,8 @@ const IN_FLIGHT: &str = "in-flight";
 /// The outlet; see the module documentation.
 pub(crate) struct Collectors {
     collectors: Vec<(Collector, Amount)>,
-    /// For each, the lost records at the last check, and whether losses continue.
-    losses: Vec<(u64, Trouble)>,
+    /// For each, the lost records at the last check, whether losses continue, and whether it fails.
+    losses: Vec<(u64, Trouble, Failing)>,
     notify: Notify,
     fan: Fan,
     spread: Spread,
@@ -229,13 +229,17 @@ impl Outlet for Collectors {
     }
 
     fn status(&mut self) -> Vec<OutletStatus> {
-        let of = |(collector, refused): &(Collector, Amount)| {
-            status(summary(collector.name().to_owned(), &collector.report(), *refused))
-        };
-        let statuses: Vec<OutletStatus> = self.collectors.iter().map(of).collect();
-        for (status, (known, trouble)) in statuses.iter().zip(&mut self.losses) {
+        let mut statuses = Vec::with_capacity(self.collectors.len());
+        for ((collector, refused), (known, trouble, failing)) in self.collectors.iter().zip(&mut self.losses)
+        {
+            let report = collector.report();
+            let mut status = status(summary(collector.name().to_owned(), &report, *refused));
             let lost = status.lost_in_all();
-            report_losses(status, lost > std::mem::replace(known, lost), trouble, &self.notify);
+            report_losses(&status, lost > std::mem::replace(known, lost), trouble, &self.notify);
+            if !fails(&report, failing.lately(lost + report.datagrams_refused, Instant::now())) {
+                status.error = None;
+            }
+            statuses.push(status);
         }
         statuses
     }
@@ -272,6 +276,15 @@ fn by_subscriber(subscriber: IpAddr, collectors: usize) -> usize {
 fn missed_of(report: &CollectorReport, refused: Amount) -> Amount {
     let lost = [report.lost_in_all(), report.unexportable_in_all(), report.in_flight, report.spooled];
     lost.into_iter().chain([refused]).sum()
+}
+
+/// Whether a collector takes nothing at present. A summary has the last error, which may be long past.
+fn fails(report: &CollectorReport, lately: bool) -> bool {
+    match report.connection {
+        Connection::Down(_) => true,
+        Connection::Up => lately && report.spool_error.is_some(),
+        Connection::Unknown => lately,
+    }
 }
 
 /// Derives a collector's status from its summary.
@@ -343,3 +356,6 @@ fn summary(to: String, report: &CollectorReport, refused: Amount) -> OutletSumma
         ..OutletSummary::default()
     }
 }
+
+#[cfg(test)]
+mod tests;

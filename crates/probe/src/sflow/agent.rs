@@ -20,7 +20,7 @@ use thalweg_wire::sflow::{FlowSample, Header, Interface, Router, Source, Writer,
 
 use super::counters::{CountersInterval, Polling, ReadCounters};
 use super::{Counted, SampleQueue, Untold};
-use crate::deliver::{Statuses, status};
+use crate::deliver::{Failing, Statuses, status};
 use crate::interfaces::SharedInterfaces;
 use crate::summary::{OutletStatus, OutletSummary};
 use crate::{ExportTargets, OptionsError, ProbeError};
@@ -94,6 +94,7 @@ struct Collector {
     unsent: u64,
     last_error: Option<String>,
     trouble: Trouble,
+    failing: Failing,
 }
 
 impl Agent {
@@ -112,9 +113,16 @@ impl Agent {
         let open = |text: &String| {
             let address: SflowAddress = text.parse()?;
             let socket = SflowSocket::open(&address, waits_for_name)?;
-            let (sent, trouble) = (Amount::default(), Trouble::default());
-            let name = address.to_string();
-            Ok(Collector { name, socket, sent, counters_sent: 0, unsent: 0, last_error: None, trouble })
+            Ok(Collector {
+                name: address.to_string(),
+                socket,
+                sent: Amount::default(),
+                counters_sent: 0,
+                unsent: 0,
+                last_error: None,
+                trouble: Trouble::default(),
+                failing: Failing::default(),
+            })
         };
         let collectors: Result<Vec<Collector>, _> = addresses.map(open).collect();
         let collectors = collectors.map_err(ProbeError::Collector)?;
@@ -126,7 +134,7 @@ impl Agent {
         let (queue, arrivals) = SampleQueue::new(options.waits);
         let now = Instant::now();
         let counters = options.counters.take();
-        let agent = Self {
+        let mut agent = Self {
             arrivals,
             collectors,
             writer: Writer::new(agent, export.observation_domain),
@@ -197,9 +205,16 @@ impl Agent {
         self.collectors.iter().map(summary).collect()
     }
 
-    fn tell_statuses(&self) {
-        let of_samples = |summary| OutletStatus { sflow: true, ..status(summary) };
-        *self.statuses.lock() = self.summaries().into_iter().map(of_samples).collect();
+    fn tell_statuses(&mut self) {
+        let now = Instant::now();
+        let of_samples = |(summary, collector): (_, &mut Collector)| {
+            let status = status(summary);
+            // The summary has the last error, which may be long past.
+            let fails = collector.failing.lately(collector.unsent + collector.socket.refused(), now);
+            OutletStatus { sflow: true, error: status.error.filter(|_| fails), ..status }
+        };
+        let summaries = self.summaries();
+        *self.statuses.lock() = summaries.into_iter().zip(&mut self.collectors).map(of_samples).collect();
     }
 
     /// The source of a port's samples, with these packets added.
