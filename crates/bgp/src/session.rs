@@ -106,7 +106,8 @@ pub struct Session {
     restarting: bool,
     /// Forwarding by the neighbor's routes continues between its sessions.
     forwarding: bool,
-    up_since: Millis,
+    /// When it came up or went down the last time; of one that was never up, when it was first started.
+    changed_at: Option<Millis>,
     stale: StaleRoutes,
     prefix_warned: [bool; 2],
     above_told: [bool; 2],
@@ -146,7 +147,7 @@ impl Session {
             without_capabilities: false,
             restarting: false,
             forwarding: false,
-            up_since: Millis(0),
+            changed_at: None,
             stale: StaleRoutes::default(),
             prefix_warned: [false; 2],
             above_told: [false; 2],
@@ -209,7 +210,16 @@ impl Session {
 
     /// How long the session has been up.
     pub fn up_ms(&self, now: Millis) -> Option<u64> {
-        self.established().map(|_| now.since(self.up_since))
+        self.established().and_then(|_| self.unchanged_ms(now))
+    }
+
+    /// How long the session has been down, or has not come up since it was first started.
+    pub fn down_ms(&self, now: Millis) -> Option<u64> {
+        self.unchanged_ms(now).filter(|_| self.established().is_none())
+    }
+
+    fn unchanged_ms(&self, now: Millis) -> Option<u64> {
+        self.changed_at.map(|changed_at| now.since(changed_at))
     }
 
     /// The families with stale routes, by index.

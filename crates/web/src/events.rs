@@ -38,7 +38,7 @@ const fn topic(name: &'static str, is_list: bool, request: fn() -> Request) -> T
     Topic { name, request, is_list }
 }
 
-const TOPICS_COUNT: usize = 11;
+const TOPICS_COUNT: usize = 15;
 
 static TOPICS: [Topic; TOPICS_COUNT] = [
     topic("status", false, || Request::Status),
@@ -52,6 +52,10 @@ static TOPICS: [Topic; TOPICS_COUNT] = [
     topic("firewall-rules", true, || Request::Packets(PacketRequest::FirewallRules)),
     topic("flows", false, || Request::Packets(PacketRequest::FlowCache)),
     topic("forwarding", false, || Request::Forwarding),
+    topic("checks", true, || Request::Packets(PacketRequest::GatewayChecks)),
+    topic("vrrp", true, || Request::Packets(PacketRequest::VirtualRouters)),
+    topic("standby", true, || Request::Packets(PacketRequest::Standby)),
+    topic("rpki", false, || Request::Bgp(BgpRequest::Rpki)),
 ];
 
 /// A yes or no for each topic.
@@ -323,6 +327,15 @@ mod tests {
             is_new: true,
             last,
         }
+    }
+
+    #[test]
+    fn the_page_about_the_api_names_the_topics() {
+        let page = include_str!("../../../docs/api.md");
+        let line =
+            page.split("\n\n").find_map(|text| text.strip_prefix("Topics of `events`:")).expect("topics");
+        let named: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
+        assert!(named.into_iter().eq(TOPICS.iter().map(|topic| topic.name)));
     }
 
     #[test]

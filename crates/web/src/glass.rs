@@ -18,10 +18,12 @@ mod openbgpd;
 mod views;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response};
@@ -32,6 +34,8 @@ use thalweg_node::control::{
 
 use crate::answer::Outlet;
 use crate::body::Body;
+use crate::clients::Listing;
+use crate::limits::{ANSWER_WAIT, LIST_AGAIN};
 use crate::problem::{Problem, ProblemKind};
 use crate::query::{match_path, read_query, text};
 use crate::rights::Via;
@@ -90,6 +94,15 @@ impl Question {
         let unknown = || Problem::new(ProblemKind::NotFound, "there is no such path in this looking glass");
         theirs.map(Self::OpenBgpd).ok_or_else(unknown)
     }
+
+    /// Whether the answer is a list of routes, of which a client gets one at a time.
+    fn is_list(&self) -> bool {
+        match self {
+            Self::Status | Self::Protocols | Self::ProtocolsShort => false,
+            Self::OpenBgpd(question) => question.routes().is_some(),
+            _ => true,
+        }
+    }
 }
 
 /// What views are made of besides the router's answers.
@@ -114,6 +127,11 @@ impl Server {
             return Err(Problem::new(ProblemKind::WrongMethod, "expected GET"));
         }
         let question = Question::read(request.uri().path(), request.uri().query().unwrap_or_default())?;
+        self.check_rate(via)?;
+        let listing = match via {
+            Via::Tcp { client, .. } if question.is_list() => Some(self.listing_in_turn(client).await?),
+            _ => None,
+        };
         let glass = Glass {
             now_ns: (self.options.wall_ns)(),
             version: self.options.version,
@@ -121,10 +139,22 @@ impl Server {
         };
         let socket = self.options.router.clone();
         let body = self.on_thread(move |mut outlet| {
+            outlet.is_list(listing);
             let result = glass.answer(&socket, &question, &mut outlet);
             outlet.end(result);
         });
         Ok(Reply::new("application/json", body.await?))
+    }
+
+    /// Waits for the turn of a list. Alice-LG asks for all its readers from one address, and does not ask again.
+    async fn listing_in_turn(&self, client: IpAddr) -> Result<Listing, Problem> {
+        let until = Instant::now() + ANSWER_WAIT;
+        loop {
+            match self.listing(client) {
+                Err(_) if Instant::now() < until => tokio::time::sleep(LIST_AGAIN).await,
+                result => return result,
+            }
+        }
     }
 }
 

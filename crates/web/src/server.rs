@@ -237,7 +237,7 @@ impl Server {
         Ok(Reply::new(kind, body.await?))
     }
 
-    fn listing(&self, client: std::net::IpAddr) -> Result<Listing, Problem> {
+    pub(crate) fn listing(&self, client: std::net::IpAddr) -> Result<Listing, Problem> {
         self.clients.list(client, Instant::now()).ok_or_else(|| {
             Problem::new(ProblemKind::TooMany, "another list is being made for this client: one at a time")
         })

@@ -52,6 +52,7 @@ impl Session {
         (self.failures, self.losses) = (0, 0);
         self.connect_failures = 0;
         self.without_capabilities = false;
+        self.changed_at.get_or_insert(now);
         self.event(Event::Started);
         self.seek(now);
     }
@@ -268,7 +269,7 @@ impl Session {
         self.abandon_connect();
         self.connect_failures = 0;
         self.failed_connects = Throttle::default();
-        self.up_since = now;
+        self.changed_at = Some(now);
         self.counters.established += 1;
         self.prefix_warned = [false; 2];
         self.above_told = [false; 2];
@@ -295,7 +296,8 @@ impl Session {
     pub(super) fn session_down(&mut self, conn: Connection, reason: DownReason, now: Millis) {
         let agreed = self.slot(conn).agreed.clone();
         self.slots[conn.index()].close();
-        let up_ms = now.since(self.up_since);
+        let up_ms = self.unchanged_ms(now).unwrap_or(0);
+        self.changed_at = Some(now);
         if up_ms >= STABLE_MS {
             (self.failures, self.losses) = (0, 0);
         }

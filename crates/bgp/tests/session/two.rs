@@ -208,6 +208,34 @@ fn shutdown_tells_why_and_start_brings_it_back() {
 }
 
 #[test]
+fn it_is_known_since_when_a_session_is_up_or_down() {
+    let mut net = Net::new(config(0), config(1), 7);
+    let times = |net: &Net| (net.ends[0].session.up_ms(net.now), net.ends[0].session.down_ms(net.now));
+    assert_eq!(times(&net), (None, None), "it was never started");
+    net.reachable = false;
+    net.start();
+    net.run_ms(60_000);
+    assert_eq!(times(&net), (None, Some(60_000)), "attempts that fail are no change");
+    net.reachable = true;
+    while !net.is_up() {
+        net.run_ms(1);
+    }
+    net.run_ms(60_000);
+    assert!(matches!(times(&net), (Some(60_000..=60_001), None)), "{:?}", times(&net));
+    net.stop(0, StopReason::Shutdown { text: String::new() });
+    net.run_ms(60_000);
+    assert_eq!(times(&net), (None, Some(60_000)));
+    net.reachable = false;
+    net.ends[0].session.handle_start(net.now);
+    net.run_ms(60_000);
+    assert_eq!(
+        times(&net),
+        (None, Some(120_000)),
+        "it is down since it ended, not since it was started again"
+    );
+}
+
+#[test]
 fn reset_comes_back_by_itself() {
     let mut net = Net::up();
     net.stop(1, StopReason::Reset { text: String::new() });

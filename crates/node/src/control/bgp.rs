@@ -143,6 +143,10 @@ pub struct BgpNeighborView {
     pub state: String,
     /// Seconds since the session came up.
     pub uptime_s: Option<u64>,
+    /// Seconds since it went down or, if it was never up, since the neighbor was first started; `None` while it is up, and
+    /// for one that was never started.
+    #[serde(default)]
+    pub down_s: Option<u64>,
     /// Its routes in the RIB, both families together.
     pub accepted: u64,
     pub accepted_by_family: ByFamily<u64>,

@@ -523,6 +523,7 @@ fn neighbor_view(slot: &PeerSlot, state: &PeerState, now: Millis) -> BgpNeighbor
         description: state.config.description.clone(),
         state: state.session.state().to_string(),
         uptime_s: state.session.up_ms(now).map(|ms| ms / 1000),
+        down_s: state.session.down_ms(now).map(|ms| ms / 1000),
         accepted: accepted.iter().sum(),
         accepted_by_family: accepted.into(),
         kept_by_family: keeps.then(|| kept.into()),

@@ -245,7 +245,11 @@ fn neighbor_table(neighbors: &[BgpNeighborView]) -> Table {
 /// A neighbor with all details.
 fn neighbor(view: &BgpNeighborView) -> String {
     let mut text = format!("{}, {}, AS {}\n", view.name, view.address, view.remote_as);
-    let since = view.uptime_s.map_or_else(String::new, |seconds| format!(", up for {}", age(seconds)));
+    let since = match (view.uptime_s, view.down_s) {
+        (Some(seconds), _) => format!(", up for {}", age(seconds)),
+        (None, Some(seconds)) => format!(", down for {}", age(seconds)),
+        (None, None) => String::new(),
+    };
     let mut rows = vec![("state", format!("{}{since}", view.state))];
     rows.extend(view.description.clone().map(|description| ("description", description)));
     rows.push(("went down", counted(view.flaps, "time")));
@@ -574,6 +578,8 @@ mod tests {
 
     #[test]
     fn a_neighbor_is_a_page_and_not_json() {
+        let down = BgpNeighborView { uptime_s: None, down_s: Some(90), state: "Active".to_owned(), ..view() };
+        assert!(neighbor(&down).contains("Active, down for 1m 30s\n"), "{}", neighbor(&down));
         let page = neighbor(&view());
         let expected = [
             "state            Established, up for 3d 4h\n",

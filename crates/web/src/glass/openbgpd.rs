@@ -120,13 +120,15 @@ fn timeframe(seconds: u64) -> String {
 
 /// A neighbor in short.
 fn summary(view: &BgpNeighborView) -> Value {
+    // Of a neighbor that was never up, theirs knows no time.
+    let changed_s = view.uptime_s.or(view.down_s.filter(|_| view.flaps > 0));
     let mut neighbor = json!({
         "remote_as": view.remote_as,
         "description": view.description.as_deref().unwrap_or(&view.name),
         "remote_addr": view.address.to_string(),
         "state": view.state,
-        "last_updown": view.uptime_s.map_or_else(|| "Never".to_owned(), timeframe),
-        "last_updown_sec": view.uptime_s.map_or(json!(-1), Value::from),
+        "last_updown": changed_s.map_or_else(|| "Never".to_owned(), timeframe),
+        "last_updown_sec": changed_s.map_or(json!(-1), Value::from),
     });
     if let Some(negotiated) = &view.negotiated {
         neighbor["bgpid"] = negotiated.router_id.clone().into();
@@ -291,6 +293,25 @@ mod tests {
         for (seconds, words) in times {
             assert_eq!(timeframe(seconds), words);
         }
+    }
+
+    #[test]
+    fn a_neighbor_that_was_never_up_has_no_time() {
+        let view = |flaps: u64| {
+            serde_json::from_value(json!({
+                "name": "r1", "address": "192.0.2.1", "as": "64497", "description": null, "state": "Active", "uptime_s": null,
+                "down_s": 36_672, "accepted": 0, "accepted_by_family": { "ipv4": 0, "ipv6": 0 }, "updates_received": 0,
+                "messages_received": 0, "messages_sent": 0, "bytes_sent": 0, "flaps": flaps, "last_error": null,
+                "negotiated": null, "counters": {}
+            }))
+            .expect("a neighbor")
+        };
+        let times = |flaps| {
+            let summary = summary(&view(flaps));
+            (summary["last_updown"].clone(), summary["last_updown_sec"].clone())
+        };
+        assert_eq!(times(0), ("Never".into(), (-1).into()));
+        assert_eq!(times(1), ("10:11:12".into(), 36_672.into()));
     }
 
     #[test]

@@ -51,11 +51,10 @@ impl Glass {
         };
         let (accepted, rejected) = (view.accepted_by_family, view.rejected_by_family.unwrap_or_default());
         let sent = view.sent_by_family.unwrap_or_default();
-        json!({
+        let mut protocol = json!({
             "protocol": id,
             "bird_protocol": "BGP",
             "state": if is_up { "UP" } else { "DOWN" },
-            "state_changed": self.ago(view.uptime_s.unwrap_or(0)),
             "table": "master4",
             "connection": view.state,
             "description": view.description.as_deref().unwrap_or_default(),
@@ -71,17 +70,30 @@ impl Glass {
             // A reader fails without it, even where there is nothing to count.
             "routes": if is_up { counts(view.accepted, rejected.ipv4 + rejected.ipv6, sent.ipv4 + sent.ipv6) } else { json!({}) },
             "route_changes": {},
-        })
+        });
+        if let Some(changed) = self.changed(view) {
+            protocol["state_changed"] = changed.into();
+        }
+        protocol
     }
 
     pub(super) fn short(&self, view: &BgpNeighborView) -> Value {
-        json!({
+        let mut protocol = json!({
             "proto": "BGP",
             "table": "---",
             "state": if view.uptime_s.is_some() { "up" } else { "start" },
-            "since": self.ago(view.uptime_s.unwrap_or(0)),
             "info": view.state,
-        })
+        });
+        if let Some(changed) = self.changed(view) {
+            protocol["since"] = changed.into();
+        }
+        protocol
+    }
+
+    /// When the session came up or went down; unknown for a neighbor that was never started. Like birdwatcher, views leave
+    /// out what is unknown.
+    fn changed(&self, view: &BgpNeighborView) -> Option<String> {
+        view.uptime_s.or(view.down_s).map(|seconds| self.ago(seconds))
     }
 
     pub(super) fn route(&self, route: &RouteView, neighbor: Option<&BgpNeighborView>) -> Value {

@@ -50,6 +50,41 @@ fn a_capture_has_an_end() {
     }
 }
 
+/// The methods and paths in the first column of a text's tables. A path without a slash before it is below that of the API,
+/// and words in capitals stand for any part. `usual`: the method of paths that have none before them.
+fn named(text: &str, usual: &str) -> BTreeSet<(String, String)> {
+    let full = |span: &str| {
+        let path = span.split('?').next().unwrap_or_default();
+        let path = if path.starts_with('/') { path.to_owned() } else { format!("/api/v1/{path}") };
+        let is_variable = |part: &&str| !part.is_empty() && part.chars().all(|c| c.is_ascii_uppercase());
+        let parts = path.split('/').map(|part| if is_variable(&part) { "{}" } else { part });
+        parts.collect::<Vec<_>>().join("/")
+    };
+    let mut found = BTreeSet::new();
+    for cell in text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next()) {
+        let pieces: Vec<&str> = cell.split('`').collect();
+        for piece in pieces.chunks_exact(2) {
+            let method = piece[0].trim_matches([',', ' ']);
+            found.insert((if method.is_empty() { usual } else { method }.to_owned(), full(piece[1])));
+        }
+    }
+    found
+}
+
+#[test]
+fn the_page_about_the_api_has_the_rows_of_the_table() {
+    let page = include_str!("../../../../docs/api.md");
+    let (_, reads) = page.split_once("## What can be read").expect("what can be read");
+    let (reads, does) = reads.split_once("## What can be done").expect("what can be done");
+    let (does, _) = does.split_once("## Problems").expect("problems");
+    let described: BTreeSet<_> = named(reads, "GET").into_iter().chain(named(does, "POST")).collect();
+    let rows = ROWS.iter().map(|row| {
+        let path = row.path.replace("{name}", "{}").replace("{rest}", "{}");
+        (row.method.to_string(), path)
+    });
+    assert_eq!(described, rows.collect());
+}
+
 fn document() -> Value {
     serde_json::from_str(include_str!("../openapi.json")).expect("JSON")
 }

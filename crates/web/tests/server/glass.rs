@@ -1,13 +1,14 @@
 //! The looking glass, read by structures as strict as those of Alice-LG.
 
 use std::collections::BTreeMap;
-use std::io::{BufReader, Write};
+use std::io::{BufReader, Read, Write};
 use std::net::Shutdown;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use crate::client::{self, connect, get, request};
+use crate::client::{self, connect, get, request, request_text};
 use crate::router::{Fixture, PREFIXES};
 
 #[derive(Deserialize)]
@@ -135,8 +136,11 @@ fn neighbors_are_as_readers_want_them() {
         (protocols.protocols["r2"].state.as_str(), protocols.protocols["r2"].routes.imported),
         ("DOWN", None)
     );
+    // It is down since it went down, and not since the question.
+    assert_eq!(protocols.protocols["r2"].state_changed, "2026-11-22 14:22:42");
     let short = get(server.glass(), "/protocols/short?uncached=true").json();
     assert_eq!(short["protocols"]["r1"]["state"], "up");
+    assert_eq!(short["protocols"]["r2"]["since"], "2026-11-22 14:22:42");
 }
 
 #[test]
@@ -252,4 +256,54 @@ fn what_is_wrong_is_refused_and_counted() {
         [problems["wrong-method"], problems["misdirected"], problems["bad-request"]],
         [all, all, 2 * all]
     );
+}
+
+/// As the API does.
+#[test]
+fn a_client_that_is_slow_or_asks_too_much_is_refused() {
+    let server = Fixture::open();
+    let address = server.glass();
+    for begun in ["", "GET /status HTTP/1.1\r\nHost: localhost\r\nX-Slow: "] {
+        let mut stream = connect(address);
+        stream.write_all(begun.as_bytes()).expect("sending");
+        let mut all = Vec::new();
+        // The server may reset the connection.
+        let _ = stream.read_to_end(&mut all);
+        assert!(!String::from_utf8_lossy(&all).contains("HTTP/1.1 200"), "{begun}");
+    }
+    let mut stream = connect(address);
+    let mut refused = 0;
+    for _ in 0..200 {
+        let answer = client::ask(&mut stream, &format!("GET /status HTTP/1.1\r\nHost: {address}\r\n\r\n"));
+        if answer.status != 200 {
+            assert_eq!((answer.problem(), answer.header("retry-after")), ("too-many".to_owned(), Some("1")));
+            refused += 1;
+        }
+    }
+    assert!(refused > 0);
+    assert_eq!(server.sample("thalweg_web_connections_cut_total{reason=\"slow-head\"}"), 2);
+    assert_eq!(server.sample("thalweg_web_problems_total{kind=\"too-many\"}"), refused);
+}
+
+#[test]
+fn lists_of_one_client_wait_for_their_turn() {
+    let server = Fixture::open();
+    let address = server.glass();
+    let ask_for = |path: &str| {
+        let mut stream = connect(address);
+        stream.write_all(request_text(address, "GET", path, &[], "").as_bytes()).expect("sending");
+        stream
+    };
+    let first = ask_for("/routes/table/master4");
+    first.peek(&mut [0]).expect("it has begun");
+    let asked = Instant::now();
+    assert_eq!(get(address, "/rib?neighbor=r1").problem(), "too-many", "nobody reads the first");
+    assert!(asked.elapsed() >= Duration::from_secs(10), "after {:?}", asked.elapsed());
+    let second = ask_for("/route/net/10.0.5.0/24");
+    for question in ["/status", "/protocols/bgp", "/neighbors"] {
+        assert_eq!(get(address, question).status, 200, "{question} is no list");
+    }
+    drop(first);
+    let answer = client::read(&mut BufReader::new(second)).expect("an answer");
+    assert!(answer.status == 200 && answer.is_whole, "{answer:?}");
 }

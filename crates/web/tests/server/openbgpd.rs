@@ -131,7 +131,7 @@ fn values_are_as_readers_want_them() {
     assert_eq!((first.remote_as.as_str(), first.remote_addr.as_str()), ("64497", "192.0.2.1"));
     assert_eq!((first.state.as_str(), first.last_updown.as_str()), ("Established", "01:00:36"));
     assert_eq!((first.description.as_str(), first.stats.prefixes.received), ("the <b>first</b>", 3));
-    assert_eq!((second.last_updown.as_str(), second.stats.prefixes.sent), ("Never", 0));
+    assert_eq!((second.last_updown.as_str(), second.stats.prefixes.sent), ("02:00:00", 0));
 
     let routes: Rib = read(answer(&server, "/rib?neighbor=r1"));
     assert_eq!(routes.rib.len(), PREFIXES as usize);

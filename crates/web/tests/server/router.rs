@@ -255,11 +255,12 @@ fn neighbor(name: &str) -> Value {
     json!({
         "name": name, "address": if name == "r1" { "192.0.2.1" } else { "192.0.2.2" }, "as": "64497", "description": "the <b>first</b>",
         "state": if name == "r1" { "Established" } else { "Idle" }, "uptime_s": if name == "r1" { Some(3_636) } else { None },
+        "down_s": if name == "r1" { None } else { Some(7_200) },
         "accepted": 2, "accepted_by_family": { "ipv4": 2, "ipv6": 0 },
         "kept_by_family": if name == "r1" { json!({ "ipv4": 3, "ipv6": 0 }) } else { Value::Null },
         "rejected_by_family": if name == "r1" { json!({ "ipv4": 1, "ipv6": 0 }) } else { Value::Null },
         "updates_received": 3, "messages_received": 4,
-        "messages_sent": 5, "bytes_sent": 6, "flaps": 0, "last_error": null, "negotiated": null,
+        "messages_sent": 5, "bytes_sent": 6, "flaps": if name == "r1" { 0 } else { 1 }, "last_error": null, "negotiated": null,
         "counters": { "rejected": { "first_as": 1 } }
     })
 }
