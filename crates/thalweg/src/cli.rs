@@ -471,6 +471,21 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// A browser knows only the web server's files, so the console has a list of its own.
+    #[test]
+    fn the_console_lists_all_experiments() {
+        let page = include_str!("../../web/assets/pages/laboratory.js");
+        let (_, list) = page.split_once("const EXPERIMENTS = [\n").expect("the list");
+        let (list, _) = list.split_once("];").expect("its end");
+        let command = Cli::command();
+        let lab = command.find_subcommand("lab").expect("the laboratory");
+        let rows = lab.get_subcommands().map(|each| {
+            let about = each.get_about().expect("a line of help");
+            format!("  [\"{}\", \"{about}\"],\n", each.get_name())
+        });
+        assert_eq!(list, rows.collect::<String>());
+    }
+
     #[test]
     fn cores_are_numbers_and_ranges() {
         assert_eq!(parse_cores("0,2-4"), Ok(Cores(vec![0, 2, 3, 4])));

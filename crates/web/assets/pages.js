@@ -3,6 +3,7 @@
 import { Bgp } from "./pages/bgp.js";
 import { Captures } from "./pages/captures.js";
 import { Configuration } from "./pages/configuration.js";
+import { Failover } from "./pages/failover.js";
 import { Firewall } from "./pages/firewall.js";
 import { Flows } from "./pages/flows.js";
 import { Laboratory } from "./pages/laboratory.js";
@@ -21,7 +22,8 @@ export const PAGES = [
   { id: "qos", name: "QoS", key: "q", group: "Router", topics: ["queues"], Page: Qos },
   { id: "nat", name: "NAT", key: "n", group: "Router", topics: ["nat"], Page: Nat },
   { id: "firewall", name: "Firewall", key: "w", group: "Router", topics: ["firewall", "firewall-rules"], Page: Firewall },
-  { id: "bgp", name: "BGP", key: "b", group: "Routing", topics: ["bgp", "rib"], Page: Bgp },
+  { id: "bgp", name: "BGP", key: "b", group: "Routing", topics: ["bgp", "rib", "rpki"], Page: Bgp },
+  { id: "failover", name: "Failover", key: "v", group: "Routing", topics: ["checks", "vrrp", "standby", "forwarding"], Page: Failover },
   { id: "route", name: "Route", key: "r", group: "Routing", topics: [], Page: Route },
   { id: "trace", name: "Trace a packet", key: "t", group: "Routing", topics: [], Page: Trace },
   { id: "flows", name: "Flows", key: "f", group: "Traffic", topics: ["flows"], Page: Flows },

@@ -10,7 +10,9 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 use serde_json::{Value, json};
+use thalweg_text::units;
 
+use crate::browser::Browser;
 use crate::router::{eventually, free_port};
 use crate::web::{self, Process};
 
@@ -45,6 +47,25 @@ fn each(items: &[Value], name: &str) -> Vec<u64> {
     items.iter().map(|item| item[name].as_u64().expect(name)).collect()
 }
 
+/// The neighbors, when all have announced their tables.
+fn announced(port: u16) -> Vec<Value> {
+    eventually("all neighbors have announced their tables", || {
+        let neighbors = items(port, "/api/v1/bgp/neighbors");
+        let is_up = neighbors.iter().all(|each| each["state"] == "Established");
+        // Two of the customer's 62 prefixes are not its own.
+        (is_up && each(&neighbors, "accepted") == [3008, 3008, 800, 60, 400]).then_some(neighbors)
+    })
+}
+
+/// What `thalweg show` prints for programs.
+fn shown(socket: &Path, what: &[&str]) -> Vec<Value> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
+    command.arg("show").args(what).args(["--format", "json", "--socket"]).arg(socket);
+    let output = command.output().expect("the binary runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
 #[test]
 fn it_needs_no_rights_and_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
@@ -56,12 +77,7 @@ fn it_needs_no_rights_and_leaves_nothing_behind() {
     let before = eventually("every port receives", || Some(received()).filter(|all| !all.contains(&0)));
     assert_eq!(before.len(), 4);
     eventually("and goes on", || received().iter().zip(&before).all(|(now, then)| now > then).then_some(()));
-    let neighbors = eventually("all neighbors have announced their tables", || {
-        let neighbors = items(port, "/api/v1/bgp/neighbors");
-        let is_up = neighbors.iter().all(|each| each["state"] == "Established");
-        // Two of the customer's 62 prefixes are not its own.
-        (is_up && each(&neighbors, "accepted") == [3008, 3008, 800, 60, 400]).then_some(neighbors)
-    });
+    let neighbors = announced(port);
     let names: Vec<&Value> = neighbors.iter().map(|each| &each["name"]).collect();
     assert_eq!(names, ["transit-1", "transit-2", "peer", "customer", "exchange"]);
     let way = web::json(port, "/api/v1/fib/208.80.152.2");
@@ -99,23 +115,16 @@ fn half_open_connections_move_nothing(port: u16, socket: &Path) {
     const ALL: usize = 600;
     /// Those that the server takes, and files that are opened for a moment.
     const FILES: u64 = 64 + 32;
-    let shown = |what: &[&str]| -> Vec<Value> {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_thalweg"));
-        command.arg("show").args(what).args(["--format", "json", "--socket"]).arg(socket);
-        let output = command.output().expect("the binary runs");
-        let text = String::from_utf8(output.stdout).expect("text");
-        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
-    };
     // The last neighbor comes and goes.
-    let steady = || each(&shown(&["bgp", "neighbors"])[..4], "flaps");
-    let (flaps, files) = (steady(), each(&shown(&["status"]), "open_files")[0]);
+    let steady = || each(&shown(socket, &["bgp", "neighbors"])[..4], "flaps");
+    let (flaps, files) = (steady(), each(&shown(socket, &["status"]), "open_files")[0]);
     let mut clients: Vec<TcpStream> =
         (0..ALL).map(|_| TcpStream::connect(("127.0.0.1", port)).expect("the server listens")).collect();
     // They are taken in turn: when the last has its answer, or its end, all others have theirs.
     let _ = clients[ALL - 1].read(&mut [0]);
-    let during = each(&shown(&["status"]), "open_files")[0];
+    let during = each(&shown(socket, &["status"]), "open_files")[0];
     assert!(during <= files + FILES, "{during} open files, {files} before");
-    let received = || each(&shown(&["ports"]), "received");
+    let received = || each(&shown(socket, &["ports"]), "received");
     let before = received();
     eventually("packets pass", || received().iter().zip(&before).all(|(now, then)| now > then).then_some(()));
     assert_eq!(steady(), flaps);
@@ -127,6 +136,53 @@ fn half_open_connections_move_nothing(port: u16, socket: &Path) {
         line.strip_prefix("thalweg_web_connections_cut_total{reason=\"client-connections-full\"} ")
     });
     assert!(counted.and_then(|number| number.parse().ok()) > Some(ALL - 64), "{counted:?}");
+}
+
+/// The console in a browser: what stands still is what `show` says, and a counter is between two answers of `show`.
+#[test]
+fn the_console_says_what_show_says() {
+    let Some(mut browser) = Browser::start() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (_demo, port, socket) = start(folder.path(), free_port());
+    announced(port);
+    browser.navigate(&format!("http://127.0.0.1:{port}/#/bgp"));
+    let neighbors = shown(&socket, &["bgp", "neighbors"]);
+    // The last one comes and goes.
+    for neighbor in &neighbors[..4] {
+        let text = |name: &str| neighbor[name].as_str().expect(name).to_owned();
+        let accepted = units::count(neighbor["accepted"].as_u64().expect("a number"));
+        let row = json!([text("name"), text("state"), text("as"), text("address"), accepted]);
+        // The column between them is the time that the session is up.
+        browser.until(&format!(
+            "[...document.querySelectorAll('tbody tr')].some(({{ cells }}) => \
+             JSON.stringify([0, 1, 2, 3, 5].map((at) => cells[at]?.textContent)) === JSON.stringify({row}))"
+        ));
+    }
+    for before in shown(&socket, &["ports"]) {
+        let name = before["name"].as_str().expect("a name");
+        browser.navigate(&format!("http://127.0.0.1:{port}/#/ports/{name}"));
+        browser.until(&format!(
+            "[...document.querySelectorAll('h2')].some((each) => each.textContent === {name:?})"
+        ));
+        let mac = before["mac"].as_str().expect("an address");
+        browser.until(&format!("document.querySelector('main').textContent.includes({mac:?})"));
+        for (fact, field) in [("Received", "received"), ("Sent", "sent")] {
+            let least = before[field].as_u64().expect(field);
+            let number = format!(
+                "Number([...document.querySelectorAll('dt')].find((each) => each.textContent === {fact:?}) \
+                 .nextElementSibling.textContent.split(' ')[0].replaceAll(',', ''))"
+            );
+            browser.until(&format!("{number} >= {least}"));
+            let said = browser.evaluate(&number).as_u64().expect("a number");
+            let after = shown(&socket, &["ports"]).into_iter().find(|each| each["name"] == name);
+            let most = after.and_then(|each| each[field].as_u64()).expect(field);
+            assert!(
+                said > 0 && said <= most,
+                "{name}, {field}: {said}, but `show` says {least}, then {most}"
+            );
+        }
+    }
+    assert_eq!(browser.errors(), Vec::<String>::new());
 }
 
 /// A second one finds the port taken, and neither disturbs the other.

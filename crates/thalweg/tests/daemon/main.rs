@@ -5,6 +5,9 @@
 
 #![cfg(target_os = "linux")]
 
+#[path = "../../../web/tests/console/browser.rs"]
+#[allow(dead_code, reason = "the console's own tests press keys and change its look")]
+mod browser;
 #[path = "../../../ports/tests/common/mod.rs"]
 mod namespace;
 mod router;

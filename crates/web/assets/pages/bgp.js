@@ -8,6 +8,7 @@ import { Answer, Empty, Fault, Waiting } from "../parts/notice.js";
 import { Facts, Stat } from "../parts/stat.js";
 import { Session, State } from "../parts/state.js";
 import { Table } from "../parts/table.js";
+import { Rpki } from "./bgp_rpki.js";
 
 const COLUMNS = [
   { id: "name", head: "Neighbor", cell: ({ name }) => html`<a href=${link("bgp", [name])}>${name}</a>` },
@@ -192,6 +193,7 @@ function Neighbor({ view, mayOperate }) {
   const rows = [
     ["State", html`<${Session} state=${view.state} />`],
     ["Up for", view.uptime_s === null ? null : age(view.uptime_s)],
+    ["Down for", view.down_s === null ? null : age(view.down_s)],
     ["Address", html`<span class="mono">${view.address}</span>`],
     ["AS", view.as],
     ["Description", view.description],
@@ -275,5 +277,6 @@ export function Bgp({ live, place, mayOperate }) {
       items,
     }) => html`<${Table} caption="Update groups" note="neighbors that receive the same UPDATEs" columns=${GROUP_COLUMNS}
       rows=${items} keyOf=${({ group }) => group}
-      empty=${html`<${Empty} title="No update group">The first session that comes up makes one.<//>`} />`} /></section>`;
+      empty=${html`<${Empty} title="No update group">The first session that comes up makes one.<//>`} />`} /></section>
+    <${Rpki} live=${live} />`;
 }

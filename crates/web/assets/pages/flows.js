@@ -10,6 +10,7 @@ import { Plot } from "../parts/plot.js";
 import { Sankey } from "../parts/sankey.js";
 import { Stat } from "../parts/stat.js";
 import { Table } from "../parts/table.js";
+import { Active, Alarms } from "./flows_alarms.js";
 import { Controls, FOLLOW_S, question } from "./flows_question.js";
 
 const UNITS = {
@@ -163,6 +164,7 @@ export function Flows({ live, place }) {
   ];
   return html`
     <div class="head"><h1>Flows</h1>${cache && html`<p>${count(cache.flows)} in the cache; ${count(cache.records_lost)} records lost</p>`}</div>
+    ${cache?.alarms.active.length > 0 && html`<section class="card"><${Active} alarms=${cache.alarms} /></section>`}
     <${Controls} asked=${asked} query=${place.query} words=${words} seen=${seen} follow=${follow} setFollow=${setFollow}
       reload=${ask} />
     <div class="stack">${
@@ -171,7 +173,7 @@ export function Flows({ live, place }) {
           both=${place.query.back === "1"} />`
         : html`<${Answered} asked=${asked} answer=${answer} />`
     }</div>
-    ${cache && html`<${Outlets} cache=${cache} />`}`;
+    ${cache && html`<${Alarms} alarms=${cache.alarms} /><${Outlets} cache=${cache} />`}`;
 }
 
 const OUTLET_COLUMNS = [

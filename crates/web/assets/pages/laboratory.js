@@ -6,22 +6,30 @@ import { bytes } from "../format.js";
 import { Answer, Empty } from "../parts/notice.js";
 import { Table } from "../parts/table.js";
 
+/** Names and first lines of help, as `thalweg lab --help` has them: a test compares the two. */
 const EXPERIMENTS = [
-  ["lab all", "the papers' claims, with a verdict on each"],
-  ["lab models", "execution models and workers, on one trace"],
-  ["lab predict", "the models on more cores than the machine has"],
-  ["lab stages", "cycles a packet, by stage"],
-  ["lab lpm", "look-up structures on a full table"],
-  ["lab bgp", "BGP's schedulings under load"],
-  ["lab forwarding", "throughput and loss (RFC 2544); needs root"],
-  ["lab nat", "sessions, rates and loss of NAT (RFC 9693); needs root"],
-  ["lab qos", "queues and shapers; needs root"],
-  ["lab network", "a thousand ASes with real sessions, on virtual time"],
+  ["all", "Run all experiments that the papers' claims need, and judge each claim"],
+  ["models", "Compare execution models on one input: throughput, speed-up, residence time"],
+  ["predict", "Predict execution models on more cores than this machine has"],
+  ["divide", "Measure a farm with feedback: matrix product, quicksort, Fibonacci, compared with FastFlow"],
+  ["lpm", "Compare longest-prefix-match structures: lookups, memory, build time, concurrent updates"],
+  ["bgp", "Compare schedulings of the BGP daemon: speed-up, time by function, traffic mixes"],
+  ["forwarding", "Measure routers in network namespaces by RFC 2544: throughput, latency, loss (needs root)"],
+  ["stages", "Measure cycles per packet by stage, without interfaces"],
+  ["nat", "Measure NAT by RFC 9693, in memory and live (live parts need root)"],
+  ["qos", "Measure voice calls on an overloaded port, against the kernel's qdiscs (needs root)"],
+  ["bulk", "Measure bulk TCP through NAT with pings beside it, against the kernel (needs root)"],
+  ["latency", "Measure latency by load and schedule, against the kernel and what the machine adds (needs root)"],
+  ["failover", "Measure what is lost when links, gateways, sessions or the process fail, against BIRD (needs root)"],
+  ["network", "Simulate networks of BGP routers, or compute the routes of the whole Internet"],
+  ["convergence", "Reproduce published results on BGP convergence: cliques, policies, damping, MRAI, surges, growth"],
+  ["seeds", "Run random networks and routers with faults, and check invariants"],
+  ["probe", "Measure the flow probe: ffProbe's table, many flows, floods, other probes on the same file"],
 ];
 
 const COLUMNS = [
-  { id: "command", head: "Command", cell: ({ command }) => html`<span class="mono">thalweg ${command}</span>` },
-  { id: "what", head: "What it measures", wrap: true },
+  { id: "name", head: "Command", cell: ({ name }) => html`<span class="mono">thalweg lab ${name}</span>` },
+  { id: "what", head: "What it does", wrap: true },
 ];
 
 /** A link to a report or its numbers, which opens beside the console. */
@@ -42,7 +50,7 @@ const NONE = html`<${Empty} title="No reports">Each experiment writes a folder w
 
 export function Laboratory() {
   const reports = useAnswer("reports");
-  const rows = EXPERIMENTS.map(([command, what]) => ({ command, what }));
+  const rows = EXPERIMENTS.map(([name, what]) => ({ name, what }));
   return html`
     <div class="head"><h1>Laboratory</h1><p>compares ways to use the cores</p></div>
     <${Answer} answer=${reports} what="Looking for reports" show=${({ items }) => html`
@@ -50,5 +58,5 @@ export function Laboratory() {
         keyOf=${({ name }) => name} empty=${NONE} /></section>`} />
     <section class="card"><${Table} caption="Experiments"
       note="run them in a terminal, on a machine that does nothing else" columns=${COLUMNS} rows=${rows}
-      keyOf=${({ command }) => command} /></section>`;
+      keyOf=${({ name }) => name} /></section>`;
 }

@@ -19,9 +19,12 @@ const REASONS = 8;
 const HELP = [
   [/^neighbor (\S+)/, (name) => link("bgp", [name])],
   [/^port (\S+)/, (name) => link("ports", [name])],
+  [/^(?:gateway|standby)/, () => link("failover")],
   [/^NAT/, () => link("nat")],
-  [/^flow records/, () => link("flows")],
-  [/next hop|route/, () => link("bgp")],
+  [/^(?:the )?firewall/, () => link("firewall")],
+  [/^(?:flow records|alarms?\b)/, () => link("flows")],
+  [/^the last reload/, () => link("configuration")],
+  [/next hop|\broutes?\b/, () => link("bgp")],
 ];
 
 function Problem({ text }) {

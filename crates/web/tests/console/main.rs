@@ -12,8 +12,9 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 use thalweg_node::control::{
-    BgpNeighborView, CountersView, FirewallCountersView, FirewallRuleView, FirewallSetView, NatCountersView,
-    PortView, QueueView, RibView, RouteView, StatusView,
+    BgpNeighborView, CountersView, FirewallCountersView, FirewallRuleView, FirewallSetView, FlowCacheView,
+    ForwardingView, GatewayCheckView, NatCountersView, PortView, QueueView, RibView, RouteView, RpkiView,
+    StandbyView, StatusView, VirtualRouterView,
 };
 use thalweg_text::units;
 
@@ -21,7 +22,7 @@ use browser::Browser;
 use views::{fixture, item, items};
 
 /// The address of each page, and its heading.
-const PAGES: [(&str, &str); 15] = [
+const PAGES: [(&str, &str); 16] = [
     ("overview", "Overview"),
     ("ports", "Ports"),
     ("qos", "QoS"),
@@ -29,6 +30,7 @@ const PAGES: [(&str, &str); 15] = [
     ("firewall", "Firewall"),
     ("bgp", "BGP"),
     ("bgp/peer-3", "peer-3"),
+    ("failover", "Failover"),
     ("route/192.0.2.77", "Route"),
     ("trace?port=lan&from=10.1.0.23&to=192.0.2.77", "Trace a packet"),
     ("flows", "Flows"),
@@ -149,6 +151,7 @@ fn what_neighbors_and_files_say_stays_text() {
         ("overview", "Overview"),
         ("bgp", "BGP"),
         ("bgp/peer-3", "peer-3"),
+        ("flows", "Flows"),
         ("configuration", "Configuration"),
     ] {
         open(&mut browser, &server, page, heading);
@@ -157,6 +160,26 @@ fn what_neighbors_and_files_say_stays_text() {
         assert_eq!(browser.evaluate(inert), json!(true), "{page}");
         assert_eq!(browser.errors(), Vec::<String>::new(), "{page}");
     }
+}
+
+/// What the page about failover must say.
+fn of_failover() -> Vec<String> {
+    let checks: Vec<GatewayCheckView> = items("checks");
+    let routers: Vec<VirtualRouterView> = items("vrrp");
+    let [standby]: [StandbyView; 1] = items("standby").try_into().expect("one standby");
+    let forwarding: ForwardingView = item("forwarding");
+    let of_checks = checks.into_iter().flat_map(|check| {
+        let numbers = [check.requests, check.answers, check.failures].map(units::count);
+        [check.gateway, check.target, check.state].into_iter().chain(numbers)
+    });
+    let of_routers = routers.into_iter().flat_map(|router| {
+        let numbers = [router.sent, router.received].map(units::count);
+        [router.addresses.join(", "), router.state].into_iter().chain(router.active).chain(numbers)
+    });
+    let entries = [standby.sessions, standby.states, standby.peer_sessions, standby.peer_states];
+    let saved = [forwarding.saved_prefixes, forwarding.protected_prefixes];
+    let numbers = entries.into_iter().chain(standby.counters.into_values()).chain(saved).map(units::count);
+    of_checks.chain(of_routers).chain([standby.state, standby.means]).chain(numbers).collect()
 }
 
 /// What each page must say: the numbers of `show`, in the program's own format.
@@ -168,6 +191,8 @@ fn expected() -> Vec<(&'static str, &'static str, Vec<String>)> {
     let queues: Vec<QueueView> = items("queues");
     let routes: Vec<RouteView> = items("bgp/routes/any");
     let firewall: FirewallCountersView = item("firewall/counters");
+    let rpki: RpkiView = item("bgp/rpki");
+    let flows: FlowCacheView = item("flows/cache");
     let (rules, sets): (Vec<FirewallRuleView>, Vec<FirewallSetView>) =
         (items("firewall/rules"), items("firewall/sets"));
     let installed = status.installed.expect("installed routes");
@@ -207,6 +232,25 @@ fn expected() -> Vec<(&'static str, &'static str, Vec<String>)> {
         [rule.rule.clone(), units::count(rule.packets)].into_iter().chain(rates.into_iter().flatten())
     });
     let of_sets = sets.iter().flat_map(|set| [units::count(set.addresses), units::age(set.age_s)]);
+    let of_rpki = rpki.sources.iter().flat_map(|source| {
+        let vrps = units::count(source.vrps.ipv4 + source.vrps.ipv6);
+        [source.source.clone(), vrps]
+            .into_iter()
+            .chain(source.age_s.map(|age| format!("{} ago", units::age(age))))
+    });
+    let of_paths = [rpki.valid_paths, rpki.not_found_paths, rpki.invalid_paths]
+        .map(|paths| units::count(paths.ipv4 + paths.ipv6));
+    let alarms = &flows.alarms;
+    let of_alarms = alarms.active.iter().flat_map(|alarm| {
+        [
+            alarm.rule.clone(),
+            format!("{} {}", alarm.key, alarm.of),
+            units::count(alarm.peak),
+            alarm.since.clone(),
+        ]
+    });
+    let of_events = alarms.events.iter().flat_map(|event| [event.at.clone(), units::count(event.value)]);
+    let of_blackholes = alarms.blackholes.iter().flat_map(|each| [each.prefix.clone(), each.until.clone()]);
     let of_firewall = firewall.counters.values().map(|number| units::count(*number));
     vec![
         ("overview", "Overview", overview),
@@ -214,8 +258,14 @@ fn expected() -> Vec<(&'static str, &'static str, Vec<String>)> {
         (
             "bgp",
             "BGP",
-            of_neighbors.chain([units::count(rib.prefixes.ipv4), units::count(rib.attribute_sets)]).collect(),
+            of_neighbors
+                .chain([units::count(rib.prefixes.ipv4), units::count(rib.attribute_sets)])
+                .chain(of_rpki)
+                .chain(of_paths)
+                .collect(),
         ),
+        ("failover", "Failover", of_failover()),
+        ("flows", "Flows", of_alarms.chain(of_events).chain(of_blackholes).collect()),
         ("qos", "QoS", of_queues.collect()),
         ("nat", "NAT", nat.counters.values().map(|number| units::count(*number)).collect()),
         ("firewall", "Firewall", of_firewall.chain(of_rules).chain(of_sets).collect()),
@@ -241,6 +291,8 @@ fn the_keyboard_leads_everywhere() {
     open(&mut browser, &server, "overview", "Overview");
     browser.keys("gp");
     browser.until("document.querySelector('h1')?.textContent === 'Ports'");
+    browser.keys("gv");
+    browser.until("document.querySelector('h1')?.textContent === 'Failover'");
     browser.keys("/");
     browser.until("document.activeElement.id === 'search'");
     browser.keys("192.0.2.77\r");
@@ -248,6 +300,50 @@ fn the_keyboard_leads_everywhere() {
     browser.keys("?");
     browser.until("document.querySelector('dialog[open] h2')?.textContent === 'Keys'");
     assert_eq!(browser.errors(), Vec::<String>::new());
+}
+
+/// Each sentence about what is wrong leads to the page that says more.
+#[test]
+fn problems_lead_to_their_pages() {
+    let Some((mut browser, server)) = console(&[]) else { return };
+    open(&mut browser, &server, "overview", "Overview");
+    let links = browser.evaluate(
+        "[...document.querySelectorAll('.problems li')].map((each) => each.querySelector('a')?.getAttribute('href'))",
+    );
+    assert_eq!(links, json!(["#/bgp/peer-3", "#/ports/guest", "#/failover", "#/failover"]));
+}
+
+/// A router with nothing optional: every page says what would make it show something.
+#[test]
+fn a_router_that_lacks_parts_says_so() {
+    let Some((mut browser, server)) = console(&["--bare"]) else { return };
+    for (page, heading, sentences) in [
+        ("overview", "Overview", &["This router forwards no packets"][..]),
+        ("qos", "QoS", &[]),
+        ("nat", "NAT", &["This router translates nothing"]),
+        ("firewall", "Firewall", &["This router has no firewall"]),
+        ("bgp", "BGP", &["This router does not speak BGP"]),
+        (
+            "failover",
+            "Failover",
+            &[
+                "No routes of BGP are in use",
+                "No gateway has a health check",
+                "No virtual router",
+                "No standby",
+            ],
+        ),
+        ("flows", "Flows", &["This router keeps no flow records"]),
+    ] {
+        browser.look("light", 360);
+        open(&mut browser, &server, page, heading);
+        for sentence in sentences {
+            browser
+                .until(&format!("document.querySelector('main').textContent.includes({})", json!(sentence)));
+        }
+        let needed = browser.evaluate("document.documentElement.scrollWidth").as_u64();
+        assert!(needed <= Some(360), "{page} is {needed:?} px wide");
+    }
 }
 
 #[test]

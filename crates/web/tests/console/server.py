@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Serves the console with recorded answers instead of a router, for tests and screenshots.
 
-    server.py [--port N] [--moving] [--token]
+    server.py [--port N] [--moving] [--token] [--bare]
 
 Prints its port and serves until its standard input ends. An answer is the file of its path in tests/fixtures; of a
 name in the path `any.json`; with `?key=`, the file whose name ends with `@KEY`. --moving: counters grow, and a stream
 begins with five minutes of reports. --token: nobody may read before a token, which may be any, is sent.
+--bare: the router has nothing optional: lists are empty, and everything else is absent.
 """
 
 import argparse
@@ -29,7 +30,10 @@ POLICY = (
 )
 TOPICS = {"ports": "ports", "queues": "queues", "bgp": "bgp/neighbors", "status": "status", "counters": "counters",
           "rib": "bgp/rib", "nat": "nat/counters", "flows": "flows/cache", "forwarding": "forwarding",
-          "firewall": "firewall/counters", "firewall-rules": "firewall/rules"}
+          "firewall": "firewall/counters", "firewall-rules": "firewall/rules", "checks": "checks", "vrrp": "vrrp",
+          "standby": "standby", "rpki": "bgp/rpki"}
+# What a router without anything optional has, and says of what it lacks.
+BARE, ABSENT = ["status", "ports", "counters", "checks", "vrrp", "standby"], "this router has no such part"
 PAST_S = 300
 
 
@@ -120,6 +124,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.events(query["topics"][0].split(","))
         if path == "capture":
             return self.answer(200, "application/octet-stream", b"\x0a\x0d\x0d\x0a" + bytes(1996))
+        if self.server.bare and path not in BARE + ["config", "session", "drop-reasons"]:
+            return self.problem(404, "absent", ABSENT)
         answer = fixture(path, query.get("key", [None])[0])
         return self.problem(404, "not-found", f"nothing is recorded for {path}") if answer is None else self.answer_json(answer)
 
@@ -147,6 +153,10 @@ class Handler(BaseHTTPRequestHandler):
             past = [begin - PAST_S + second for second in range(PAST_S)] if self.server.moving else []
             for at in past:
                 self.report(topics, at)
+            if self.server.bare:
+                for topic in set(topics) - set(BARE):
+                    self.wfile.write(f"event: absent\ndata: {json.dumps({'topic': topic, 'detail': ABSENT})}\n\n".encode())
+                topics = [topic for topic in topics if topic in BARE]
             while True:
                 self.report(topics, time.time())
                 time.sleep(1)
@@ -158,7 +168,7 @@ class Handler(BaseHTTPRequestHandler):
         when = datetime.fromtimestamp(at, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         for topic in topics:
             view = fixture(TOPICS[topic])
-            report = {"items": view["items"]} if "items" in view else {"item": view}
+            report = {"items": [] if self.server.bare else view["items"]} if "items" in view else {"item": view}
             if self.server.moving:
                 report = moved(topic, report, at - self.server.begin + PAST_S)
             self.wfile.write(f"event: {topic}\ndata: {json.dumps({'time': when, **report})}\n\n".encode())
@@ -169,9 +179,11 @@ def main():
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--moving", action="store_true")
     parser.add_argument("--token", action="store_true")
+    parser.add_argument("--bare", action="store_true")
     options = parser.parse_args()
     server = Server(("127.0.0.1", options.port), Handler)
     server.moving, server.needs_token, server.begin = options.moving, options.token, time.time()
+    server.bare = options.bare
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(server.server_address[1], flush=True)
     sys.stdin.read()

@@ -7,9 +7,10 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thalweg_node::control::{
     AclRuleView, BgpNeighborView, ConfigView, CountersView, FibRouteView, FibView, FirewallCountersView,
-    FirewallRuleView, FirewallSetView, FirewallStateView, FlowCacheView, ForwardingView, MemoryView,
-    NatBlockView, NatCountersView, NatSessionView, NeighborView, PolicerView, PortView, QueueView, RibView,
-    RouteView, StatusView, UpdateGroupView, ValidityView, VrfView, WorkerView, to_json,
+    FirewallRuleView, FirewallSetView, FirewallStateView, FlowCacheView, ForwardingView, GatewayCheckView,
+    MemoryView, NatBlockView, NatCountersView, NatSessionView, NeighborView, PolicerView, PortView,
+    QueueView, RibView, RouteView, RpkiView, StandbyView, StatusView, UpdateGroupView, ValidityView,
+    VirtualRouterView, VrfView, WorkerView, to_json,
 };
 use thalweg_node::trace::TraceView;
 
@@ -46,6 +47,10 @@ pub(super) fn misshapen() -> Vec<String> {
         one::<RibView>("bgp/rib"),
         one::<MemoryView>("bgp/memory"),
         one::<FlowCacheView>("flows/cache"),
+        one::<RpkiView>("bgp/rpki"),
+        list::<GatewayCheckView>("checks"),
+        list::<VirtualRouterView>("vrrp"),
+        list::<StandbyView>("standby"),
         one::<TraceView>("trace"),
         one::<BgpNeighborView>("bgp/neighbors/peer-3"),
         list::<PortView>("ports"),
