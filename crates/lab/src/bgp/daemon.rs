@@ -127,9 +127,9 @@ fn system(what: &'static str, error: impl Into<io::Error>) -> DaemonError {
     DaemonError::System { what, source: error.into() }
 }
 
-/// A port of loopback that nobody has: the wanted one, or another.
+/// A port of loopback that nobody has: the wanted one, or another. 0 is no wish.
 pub fn free_address(wanted: Option<u16>) -> io::Result<SocketAddrV4> {
-    let ports = wanted.into_iter().chain(free_port_candidates());
+    let ports = wanted.filter(|port| *port > 0).into_iter().chain(free_port_candidates());
     let mut addresses = ports.map(|port| SocketAddrV4::new(LISTEN, port));
     addresses.find(|address| TcpListener::bind(address).is_ok()).ok_or(io::ErrorKind::AddrInUse.into())
 }
