@@ -61,7 +61,8 @@ fn named(text: &str, usual: &str) -> BTreeSet<(String, String)> {
         parts.collect::<Vec<_>>().join("/")
     };
     let mut found = BTreeSet::new();
-    for cell in text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next()) {
+    let cells = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    for cell in cells.filter(|cell| !cell.starts_with("path below")) {
         let pieces: Vec<&str> = cell.split('`').collect();
         for piece in pieces.chunks_exact(2) {
             let method = piece[0].trim_matches([',', ' ']);
