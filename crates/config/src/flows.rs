@@ -118,7 +118,7 @@ table! {
         .default_of(|| FlowsConfig::default().iceberg)
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.iceberg)))
         .help("keep the store as a table of [Apache Iceberg](flow-store.md#apache-iceberg), too, and the [archive](flow-store.md#the-bucket-as-a-table)");
-    static ARCHIVE: Key<String> = Key::text("archive", "an address", archive)
+    static ARCHIVE: Key<String> = Key::by("archive", "an address", |reader, item| address(reader, item, archive))
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.archive.clone())))
         .help(
             "bucket of [S3](flow-store.md#an-archive-on-s3) that complete hours of the store go to; `keep` then removes only what \
@@ -130,7 +130,7 @@ table! {
             "hours of the archive that ended longer ago, and were sent longer ago, are [removed](flow-store.md#an-archive-on-s3) \
              there: `\"365d\"`",
         );
-    static FEED: Key<String> = Key::text("feed", "an address", feed)
+    static FEED: Key<String> = Key::by("feed", "an address", |reader, item| address(reader, item, feed))
         .restart(Differs::Router(|old, new| differ(old, new, |flows| flows.feed.clone())))
         .help(
             "topic of Kafka that all records of the store go to, [each once](export.md#each-record-once); `keep` then removes only \
@@ -228,6 +228,8 @@ const EXPECTED_QUERY: &str =
     "nothing behind the port; with ipfix ?options=in-domain, ?names=variable or both with & between";
 /// Protocols and transports of collectors.
 const SCHEMES: [&str; 6] = ["ipfix", "ipfix+tcp", "ipfix+tls", "v9", "v5", "sflow"];
+/// Options of addresses that name a file: of Kafka and ClickHouse, and of S3.
+const FILE_OPTIONS: [&str; 3] = ["password_file", "credentials_file", "tls_ca"];
 const SFLOW_PORT: &str = "6343";
 /// A topic of Kafka or a table of ClickHouse in place of a collector.
 const SCHEMES_WITH_PATH: [&str; 4] = ["kafka", "kafka+tls", "clickhouse", "clickhouse+tls"];
@@ -294,10 +296,10 @@ fn collectors(reader: &mut Reader, item: &Item<'_>) -> Option<Vec<String>> {
     let entries = reader.filled_list(item);
     let mut collectors: Vec<String> = Vec::new();
     for entry in &entries {
-        let Some(At { value, span }) = reader.parse(entry, collector) else { continue };
+        let Some(value) = address(reader, entry, collector) else { continue };
         if collectors.contains(&value) {
             let message = format!("collector `{value}` is given twice");
-            reader.error(ErrorKind::Duplicate, &span, message, "each collector once");
+            reader.error(ErrorKind::Duplicate, &entry.span, message, "each collector once");
         }
         collectors.push(value);
     }
@@ -305,6 +307,16 @@ fn collectors(reader: &mut Reader, item: &Item<'_>) -> Option<Vec<String>> {
         reader.error(ErrorKind::TooMany, &item.span, "too many collectors", "at most 16");
     }
     Some(collectors)
+}
+
+/// An address whose options may name files.
+fn address(
+    reader: &mut Reader,
+    item: &Item<'_>,
+    parse: fn(&str) -> Result<String, &'static str>,
+) -> Option<String> {
+    let At { value, .. } = reader.parse(item, parse)?;
+    Some(reader.address_with_files(&value, &FILE_OPTIONS))
 }
 
 /// The rest of it is checked on use.

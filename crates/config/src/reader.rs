@@ -112,6 +112,23 @@ impl Reader {
         Some(path)
     }
 
+    /// An address, `SCHEME://PLACE?KEY=VALUE&..`, in which these keys have files that are read: their paths, too, start at
+    /// the configuration's folder, because a service's working directory is `/`.
+    pub(crate) fn address_with_files(&mut self, address: &str, keys: &[&str]) -> String {
+        let Some((place, options)) = address.split_once('?') else { return address.to_owned() };
+        let option = |option: &str| match option.split_once('=') {
+            Some((key, path)) if keys.contains(&key) && !path.is_empty() => {
+                let path = self.folder.join(path);
+                let option = format!("{key}={}", path.display());
+                self.files.read.insert(path);
+                option
+            }
+            _ => option.to_owned(),
+        };
+        let options: Vec<String> = options.split('&').map(option).collect();
+        format!("{place}?{}", options.join("&"))
+    }
+
     /// The path of a file or socket that the router makes. In a pattern, `%` begins what depends on the time.
     pub(crate) fn made_path(&mut self, item: &Item<'_>) -> Option<PathBuf> {
         let path = self.any_path(item)?;

@@ -26,6 +26,7 @@ use std::{env, fs, io};
 
 use rustix::thread::{SecureComputingMode, secure_computing_mode, set_no_new_privs};
 use thalweg_config::{Driver, Files, RouterConfig};
+use thalweg_ports::s3::S3Address;
 
 use self::account::Account;
 use self::kernel::{Access, landlock_version, refusable_calls, restrict_calls, restrict_files};
@@ -122,14 +123,14 @@ pub fn take(config: &RouterConfig, options: &RunOptions) -> Result<(), RightsErr
     for Need { capability, what } in needs(config).into_iter().filter(lacks) {
         tracing::warn!("this process lacks {capability} ({what}): see `thalweg check`");
     }
-    confine(Sandbox::of(config), &readable(&config.files, &options.config), &written, &[TUN])
+    confine(Sandbox::of(config), &readable(&files_read(config), &options.config), &written, &[TUN])
 }
 
 /// The same for a process that serves the HTTP API and nothing else: it reads what its sections of the file name and the
 /// records of flows, and makes its socket.
 pub fn take_to_serve(files: &Files, file: &Path, records: Option<&Path>) -> Result<(), RightsError> {
     let mut written: BTreeSet<PathBuf> = files.written.iter().map(|folder| named(folder)).collect();
-    let mut read = readable(files, file);
+    let mut read = readable(&files.read, file);
     if let Some(records) = records {
         written.remove(records);
         read.insert(records.to_owned());
@@ -196,13 +197,23 @@ const OF_THE_SYSTEM: [&str; 20] = [
     "/lib64",
 ];
 
+/// The files that a router with this configuration reads: those that the configuration names, and the credentials of S3
+/// that the environment names.
+pub fn files_read(config: &RouterConfig) -> BTreeSet<PathBuf> {
+    let archive = config.flows.as_ref().and_then(|flows| flows.archive.as_ref());
+    // What is wrong with the address is said when it is used.
+    let address = archive.and_then(|archive| archive.parse::<S3Address>().ok());
+    let credentials = address.and_then(|address| address.credentials_file_of_environment());
+    config.files.read.iter().cloned().chain(credentials).collect()
+}
+
 /// What may be read: the folders of the configuration's files, because editors and certbot replace files there, and
 /// the system's.
-fn readable(files: &Files, file: &Path) -> BTreeSet<PathBuf> {
+fn readable(files: &BTreeSet<PathBuf>, file: &Path) -> BTreeSet<PathBuf> {
     let mut all: BTreeSet<PathBuf> = OF_THE_SYSTEM.map(PathBuf::from).into();
     // A panic names its functions by it.
     all.extend(env::current_exe().ok());
-    for file in files.read.iter().map(PathBuf::as_path).chain([file]) {
+    for file in files.iter().map(PathBuf::as_path).chain([file]) {
         all.insert(parent(file));
         // Where a symbolic link leads.
         all.extend(fs::canonicalize(file).ok().map(|file| parent(&file)));

@@ -86,14 +86,46 @@ fn every_path_of_the_file_is_known() {
                 [routing]\nfiles = [\"more.routes\"]\n[sets.a]\nfile = \"sets.txt\"\n\
                 [web]\nsocket = \"web/w.sock\"\nlisten = \"127.0.0.1:8080\"\ncertificate = \"a.pem\"\nkey = \"a.key\"\n\
                 [[web.token]]\nname = \"a\"\nfile = \"a.token\"\n[flows]\nstore = \"flows\"\n\
+                collectors = [\"kafka://192.0.2.9/t?user=a&password_file=kafka.pw\", \
+                \"clickhouse://192.0.2.9/t?password_file=/etc/ch.pw&user=a\", \"ipfix://192.0.2.9:4739\"]\n\
+                archive = \"s3://flows/edge1?tls_ca=ca.pem&region=eu-1&credentials_file=../s3\"\n\
+                feed = \"kafka+tls://192.0.2.9/f?user=a&password_file=feed.pw\"\ncollector_ca = \"ca.pem\"\n\
                 [policy.prefix_sets.p]\nfiles = [\"prefixes.txt\"]\n\
                 [bgp]\nas = 64500\nrouter_id = \"192.0.2.1\"\nimport = \"reject\"\nexport = \"reject\"\n\
                 [bgp.seed]\nmrt = \"seed.mrt\"\n\
                 [bgp.mrt]\ndump = \"mrt/%Y/rib.%m.mrt\"\nupdates = \"updates.%s.mrt\"\n";
     let config = accepted(text, folder.path());
     let within = |names: &[&str]| names.iter().map(|name| folder.path().join(name)).collect();
-    let read = ["more.routes", "sets.txt", "a.pem", "a.key", "a.token", "prefixes.txt", "seed.mrt"];
+    let read = [
+        "more.routes",
+        "sets.txt",
+        "a.pem",
+        "a.key",
+        "a.token",
+        "prefixes.txt",
+        "seed.mrt",
+        "kafka.pw",
+        "/etc/ch.pw",
+        "ca.pem",
+        "../s3",
+        "feed.pw",
+    ];
     assert_eq!(config.files.read, within(&read));
+    // What opens a file gets the path that the sandbox got.
+    let flows = config.flows.expect("a section");
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    assert_eq!(
+        flows.collectors,
+        [
+            format!("kafka://192.0.2.9/t?user=a&password_file={}", at("kafka.pw")),
+            "clickhouse://192.0.2.9/t?password_file=/etc/ch.pw&user=a".to_owned(),
+            "ipfix://192.0.2.9:4739".to_owned()
+        ]
+    );
+    let archive =
+        format!("s3://flows/edge1?tls_ca={}&region=eu-1&credentials_file={}", at("ca.pem"), at("../s3"));
+    assert_eq!(flows.archive, Some(archive));
+    assert_eq!(flows.feed, Some(format!("kafka+tls://192.0.2.9/f?user=a&password_file={}", at("feed.pw"))));
     let mut written: std::collections::BTreeSet<_> = within(&["read", "web", "flows", "mrt"]);
     written.extend([folder.path().to_owned(), "/run/thalweg".into()]);
     assert_eq!(config.files.written, written);

@@ -33,6 +33,15 @@ impl S3Address {
     pub fn is_meant_by(text: &str) -> bool {
         text.starts_with("s3:")
     }
+
+    /// The file that credentials come from because the environment names it, and neither the address nor the environment
+    /// has others.
+    pub fn credentials_file_of_environment(&self) -> Option<PathBuf> {
+        match Source::of(self, &|name| std::env::var(name).ok()) {
+            Source::VariableFile(path) => Some(path),
+            _ => None,
+        }
+    }
 }
 
 impl FromStr for S3Address {
@@ -110,22 +119,43 @@ impl Settings {
         let given = address.endpoint.clone().or_else(|| first(&["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"]));
         let is_in_path = address.is_in_path.unwrap_or(given.is_some() || address.bucket.contains('.'));
         let endpoint = given.unwrap_or_else(|| format!("https://s3.{region}.amazonaws.com"));
-        let file = address.credentials_file.clone();
-        let named = first(&["AWS_ACCESS_KEY_ID"]).zip(first(&["AWS_SECRET_ACCESS_KEY"]));
-        let credentials = match (file, named) {
-            (Some(path), _) => Credentials::of_file(&path, address.profile.as_deref().unwrap_or("default"))?,
-            (None, Some((access_key, secret_key))) => {
+        let credentials = match Source::of(address, variable) {
+            Source::AddressFile(path) => {
+                Credentials::of_file(&path, address.profile.as_deref().unwrap_or("default"))?
+            }
+            Source::Keys(access_key, secret_key) => {
                 Credentials { access_key, secret_key, token: first(&["AWS_SESSION_TOKEN"]) }
             }
-            (None, None) => match first(&["AWS_SHARED_CREDENTIALS_FILE"]) {
-                Some(path) => {
-                    let profile = address.profile.clone().or_else(|| first(&["AWS_PROFILE"]));
-                    Credentials::of_file(Path::new(&path), profile.as_deref().unwrap_or("default"))?
-                }
-                None => return Err(S3Error::NoCredentials),
-            },
+            Source::VariableFile(path) => {
+                let profile = address.profile.clone().or_else(|| first(&["AWS_PROFILE"]));
+                Credentials::of_file(&path, profile.as_deref().unwrap_or("default"))?
+            }
+            Source::Nowhere => return Err(S3Error::NoCredentials),
         };
         Ok(Self { endpoint, region, is_in_path, credentials })
+    }
+}
+
+/// Where credentials come from.
+enum Source {
+    AddressFile(PathBuf),
+    /// The access key and the secret key in the environment.
+    Keys(String, String),
+    VariableFile(PathBuf),
+    Nowhere,
+}
+
+impl Source {
+    fn of(address: &S3Address, variable: &dyn Fn(&str) -> Option<String>) -> Self {
+        let value = |name: &str| variable(name).filter(|text| !text.is_empty());
+        if let Some(path) = &address.credentials_file {
+            return Self::AddressFile(path.clone());
+        }
+        if let Some((access_key, secret_key)) = value("AWS_ACCESS_KEY_ID").zip(value("AWS_SECRET_ACCESS_KEY"))
+        {
+            return Self::Keys(access_key, secret_key);
+        }
+        value("AWS_SHARED_CREDENTIALS_FILE").map_or(Self::Nowhere, |path| Self::VariableFile(path.into()))
     }
 }
 

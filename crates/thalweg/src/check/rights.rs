@@ -1,6 +1,8 @@
 //! `thalweg check`: which rights `run` needs, and what it denies itself.
 
 use std::fmt::Write;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use thalweg_config::RouterConfig;
@@ -46,14 +48,30 @@ pub(super) fn render(text: &mut String, config: &RouterConfig, args: &CheckArgs)
         let _ = writeln!(text, "Sandbox: not complete: {why}.");
     }
     text.push('\n');
+    let read = rights::files_read(config);
+    if args.offline || read.is_empty() {
+        return;
+    }
+    let found = |path: &PathBuf| unreadable(path).unwrap_or_else(|| "readable".to_owned());
+    let rows = read.iter().map(|path| vec![path.display().to_string(), found(path)]);
+    *text += &table(&["reads", "this user"], &[], rows);
+    text.push('\n');
+}
+
+/// Why this user cannot read a file or folder.
+fn unreadable(path: &Path) -> Option<String> {
+    let listed = if path.is_dir() { fs::read_dir(path).map(drop) } else { File::open(path).map(drop) };
+    listed.err().map(|error| error.to_string())
 }
 
 pub(super) fn to_json(config: &RouterConfig) -> Value {
     let Sandbox { landlock, refused_calls, missing } = Sandbox::of(config);
     let need = |need: Need| json!({ "name": need.capability.name(), "for": need.what, "held": need.capability.is_held() });
+    let file = |path: &PathBuf| json!({ "path": path, "error": unreadable(path) });
     json!({
         "user": config.system.user,
         "capabilities": needs(config).into_iter().map(need).collect::<Vec<_>>(),
+        "reads": rights::files_read(config).iter().map(file).collect::<Vec<_>>(),
         "sandbox": { "landlock": landlock, "refused_calls": refused_calls, "missing": missing },
     })
 }

@@ -9,13 +9,18 @@ use serde_json::Value;
 use crate::router::{Router, eventually, free_port, speaker};
 use crate::web::Process;
 
-/// A router without rights or network: its one port plays a capture. `flows` are more lines of its section.
+/// [`config_in_sandbox`] without the sandbox.
 fn config(flows: &str) -> String {
+    format!("[system]\nsandbox = false\n{}", config_in_sandbox(flows))
+}
+
+/// A router without rights or network: its one port plays a capture. `flows` are more lines of its section.
+pub(crate) fn config_in_sandbox(flows: &str) -> String {
     let capture = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../examples/small-office/office.pcapng")
         .canonicalize();
     format!(
-        "[system]\nsandbox = false\n[workers]\npriority = \"normal\"\n\
+        "[workers]\npriority = \"normal\"\n\
          [ports.office]\ndriver = \"capture\"\ncapture = {:?}\ncapture_rate = 2000\ninterface = \"eth0\"\n\
          mac = \"02:00:00:00:00:10\"\naddresses = [\"192.168.10.1/24\"]\n\
          {}[flows]\nidle_timeout_s = 1\nactive_timeout_s = 1\n{flows}",

@@ -6,8 +6,11 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use serde_json::Value;
 use tempfile::TempDir;
+use thalweg_testdata::s3_server;
 
+use crate::delivery::config_in_sandbox;
 use crate::router::{Router, free_port, speaker};
 
 /// A user and a group that each Debian has.
@@ -151,6 +154,81 @@ fn a_reload_reads_beside_the_configuration_and_not_elsewhere() {
     fs::write(&router.config, set(&elsewhere.path().join("new.prefixes"))).expect("a file");
     let said = router.error("reload", &[]);
     assert!(said.contains("Permission denied") && said.contains("needs a restart"), "{said}");
+}
+
+/// Files that addresses of receivers name are opened behind the sandbox, each in a folder of its own: passwords, an
+/// authority, and credentials of S3 by the address or by the environment. What lies in the folder above stays closed.
+#[test]
+fn files_that_addresses_name_are_read_in_the_sandbox() {
+    let (folder, elsewhere) =
+        (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let put = |name: &str, text: &str| {
+        let path = elsewhere.path().join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+        fs::write(&path, text).expect("a file");
+        path.display().to_string()
+    };
+    let credentials = format!(
+        "[default]\naws_access_key_id = {}\naws_secret_access_key = {}\n",
+        s3_server::ACCESS_KEY,
+        s3_server::SECRET_KEY
+    );
+    let signed = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).expect("a certificate");
+    let [click, kafka, feed] = ["click/pw", "kafka/pw", "feed/pw"].map(|name| put(name, "secret\n"));
+    let (by_address, by_variable) = (put("s3/keys", &credentials), put("variable/keys", &credentials));
+    let authority = put("authority/ca.pem", &signed.cert.pem());
+    // Nobody listens there: all of these files are opened before anything is sent.
+    let nobody = format!("127.0.0.1:{}", free_port());
+    let collectors = match cfg!(feature = "kafka") {
+        true => format!(
+            "\"clickhouse://{nobody}/t?user=a&password_file={click}\", \
+             \"kafka://{nobody}/t?user=a&password_file={kafka}\"]\n\
+             feed = \"kafka://{nobody}/f?user=a&password_file={feed}\""
+        ),
+        false => format!("\"clickhouse://{nobody}/t?user=a&password_file={click}\"]"),
+    };
+    let with = |archive: &str| {
+        config_in_sandbox(&format!(
+            "collectors = [{collectors}\nstore = \"flows\"\narchive = \"s3://b/a?endpoint=https://{nobody}&{archive}\"\n"
+        ))
+    };
+    let start = |archive: &str| {
+        Router::start_by(folder.path(), "one", &with(archive), |_, command| {
+            command.env("AWS_SHARED_CREDENTIALS_FILE", &by_variable);
+            command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
+        })
+    };
+    let router = start(&format!("tls_ca={authority}"));
+    assert!(router.log().contains("metering flows"), "{}", router.log());
+    drop(router);
+    let archive = format!("tls_ca={authority}&credentials_file={by_address}");
+    let router = start(&archive);
+    if !router.log().contains("landlock=") {
+        return thalweg_testdata::skipped("no Landlock: files are not restricted");
+    }
+    let closed = put("closed.prefixes", "192.0.2.0/24\n");
+    for (closed, whose) in [(closed.as_str(), "the folder above"), (by_variable.as_str(), "the variable")] {
+        let set = format!("{}[policy.prefix_sets.p]\nfiles = [{closed:?}]\n", with(&archive));
+        fs::write(&router.config, set).expect("a file");
+        let said = router.error("reload", &[]);
+        assert!(said.contains("Permission denied") && said.contains("needs a restart"), "{whose}: {said}");
+    }
+    // `check` says which files these are, and what became of opening them.
+    fs::write(&router.config, with(&archive)).expect("a file");
+    fs::remove_file(&click).expect("it is ours");
+    let path = router.config.display().to_string();
+    let checked = thalweg(&["check", &path, "--format", "json"]);
+    let checked: serde_json::Value = serde_json::from_slice(&checked.stdout).expect("JSON");
+    let error_of = |file: &str| {
+        let reads = checked["rights"]["reads"].as_array().expect("a list");
+        let found = reads.iter().find(|read| read["path"] == file);
+        found.unwrap_or_else(|| panic!("{file}: {reads:?}"))["error"].clone()
+    };
+    assert_eq!((error_of(&by_address), error_of(&authority)), (Value::Null, Value::Null));
+    assert!(error_of(&click).as_str().is_some_and(|why| why.contains("No such file")), "{checked}");
+    let said = String::from_utf8(thalweg(&["check", &path]).stdout).expect("text");
+    let line = said.lines().find(|line| line.contains(&click)).unwrap_or_else(|| panic!("{said}"));
+    assert!(line.contains("No such file"), "{line}");
 }
 
 /// Nothing that may be in use is taken away: another user's socket, and what is no socket.
