@@ -5,8 +5,8 @@
 //!    2, shown      3, waited for      4, both at one moment
 //! ```
 //!
-//! A dataset's writer listens on `.live.sock` in its folder, which only its owner can access. It answers a
-//! query in these steps:
+//! A dataset's writer listens on `.live.sock` in its folder, which only its owner can access, and the folder's group if
+//! the folder is set-group-ID. It answers a query in these steps:
 //!
 //! 1. From now on the writer notes which flows arrive in new records.
 //! 2. It sends the flow cache slice by slice. Packets wait for one slice at most.

@@ -84,8 +84,13 @@ impl Drop for LiveServer {
     }
 }
 
-/// Makes the socket where only we have access, and moves it to its place when its permissions are right.
+/// The mode of folders whose files belong to the folder's group.
+const SET_GROUP: u32 = 0o2000;
+
+/// Makes the socket where only we have access, and moves it to its place when its permissions are right: for its owner,
+/// and for the group that the folder gives to all that is made in it.
 fn listen(folder: &Path) -> io::Result<(UnixListener, u64)> {
+    let is_shared = fs::metadata(folder)?.mode() & SET_GROUP != 0;
     let name = format!(".live-{}", std::process::id());
     let private = folder.join(&name);
     let _ = fs::remove_dir_all(&private);
@@ -93,7 +98,10 @@ fn listen(folder: &Path) -> io::Result<(UnixListener, u64)> {
     let made = (|| {
         let way = Way::to(&private, SOCKET)?;
         let listener = UnixListener::bind(&way.path)?;
-        fs::set_permissions(private.join(SOCKET), Permissions::from_mode(0o600))?;
+        fs::set_permissions(
+            private.join(SOCKET),
+            Permissions::from_mode(if is_shared { 0o660 } else { 0o600 }),
+        )?;
         let inode = fs::symlink_metadata(private.join(SOCKET))?.ino();
         fs::rename(private.join(SOCKET), folder.join(SOCKET))?;
         Ok((listener, inode))

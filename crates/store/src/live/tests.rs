@@ -2,7 +2,7 @@
 
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -269,7 +269,7 @@ fn a_cache_that_is_too_large_is_left_out() {
 }
 
 #[test]
-fn the_socket_is_the_owners_and_goes_with_the_server() {
+fn the_socket_is_the_owners_or_the_folders_groups_and_goes_with_the_server() {
     let folder = tempfile::tempdir().unwrap();
     // Longer than a socket address may be.
     let deep = folder.path().join("d".repeat(60)).join("e".repeat(60));
@@ -292,6 +292,12 @@ fn the_socket_is_the_owners_and_goes_with_the_server() {
     assert_eq!(dataset.live_view(Window::ALL).unwrap().1, []);
     let left: Vec<_> = std::fs::read_dir(&deep).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, [std::ffi::OsStr::new(".writer.lock")]);
+    // A folder that gives its group to what is made in it is for that group.
+    std::fs::set_permissions(&deep, std::fs::Permissions::from_mode(0o2750)).unwrap();
+    let server = writer.serve(None).unwrap();
+    let [shared, made] = [&deep, &socket].map(|path| path.symlink_metadata().unwrap());
+    assert_eq!((made.permissions().mode() & 0o777, made.gid()), (0o660, shared.gid()));
+    drop(server);
 }
 
 #[test]
