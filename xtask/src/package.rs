@@ -10,7 +10,7 @@ use std::process::Command;
 
 use crate::cargo::{cargo_command, git};
 use crate::planted;
-use crate::sbom::{self, PROGRAM};
+use crate::sbom::{self, FEATURES, PROGRAM};
 
 /// Two folders, of different length: a path in the binary would move what follows.
 const PLACES: [&str; 2] = ["one", "another"];
@@ -80,8 +80,7 @@ fn build(root: &Path, folder: &Path, commit: &str, options: &Options) -> Result<
     let flags =
         mapped.iter().flatten().map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()));
     println!("==> {} in {}", options.package, folder.display());
-    // What a package has beyond the default build.
-    let features: &[&str] = if options.package == PROGRAM { &["--features", "kafka"] } else { &[] };
+    let features: &[&str] = if options.package == PROGRAM { &FEATURES } else { &[] };
     let status = cargo_command()
         .current_dir(&source)
         .env("CARGO_TARGET_DIR", &target)

@@ -1,6 +1,6 @@
-//! What the router's binary is made of, as CycloneDX 1.5: each crate with its version, license, checksum and its own
-//! dependencies. From `cargo tree`, which knows the features of this binary alone, and the lock file, so one commit
-//! gives the same bytes everywhere.
+//! What the package's binary is made of, as CycloneDX 1.5: each crate with its version, license, checksum and its own
+//! dependencies, and the C libraries behind them. From `cargo tree`, which knows the features of this binary alone, and
+//! the lock file, so one commit gives the same bytes everywhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -11,15 +11,69 @@ use crate::cargo::cargo_command;
 
 /// What it is about.
 pub(crate) const PROGRAM: &str = "thalweg";
+/// What its package has beyond the default build, for any command of cargo.
+pub(crate) const FEATURES: [&str; 2] = ["--features", "thalweg/kafka"];
 /// The system that packages are for.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
-/// The bill of materials of the router with its usual features.
+/// A library in C behind a crate.
+struct CLibrary {
+    name: &'static str,
+    license: &'static str,
+    /// The crate that compiles it or links to it.
+    behind: &'static str,
+    /// Its identity without a version, and what stands before that.
+    purl: &'static str,
+    /// The crate compiles it, from a version that stands behind the `+` of its own; otherwise the system has it.
+    is_compiled: bool,
+}
+
+/// Those of the package. `ring` compiles C and assembler of its own; they have its version and license.
+const C_LIBRARIES: [CLibrary; 2] = [
+    CLibrary {
+        name: "librdkafka",
+        license: "BSD-2-Clause",
+        behind: "rdkafka-sys",
+        purl: "pkg:github/confluentinc/librdkafka",
+        is_compiled: true,
+    },
+    CLibrary {
+        name: "libssl3",
+        license: "Apache-2.0",
+        behind: "openssl-sys",
+        purl: "pkg:deb/debian/libssl3",
+        is_compiled: false,
+    },
+];
+
+impl CLibrary {
+    /// Its entry and its identity, if this crate is the one before it.
+    fn behind(&self, name: &str, version: &str) -> Option<(String, Value)> {
+        let (name, version) = (self.behind == name).then_some((self.name, version))?;
+        let mut component = json!({
+            "type": "library",
+            "name": name,
+            "licenses": [{ "expression": self.license }],
+        });
+        let mut purl = self.purl.to_owned();
+        if self.is_compiled {
+            let (_, version) = version.split_once('+')?;
+            component["version"] = version.into();
+            purl = format!("{purl}@v{version}");
+        }
+        component["bom-ref"] = purl.as_str().into();
+        component["purl"] = purl.as_str().into();
+        Some((purl, component))
+    }
+}
+
+/// The bill of materials of the router with the features of its package.
 pub(crate) fn of(root: &Path) -> Result<String, String> {
     // Not what only its tests need, or what builds it.
     let output = cargo_command()
         .current_dir(root)
         .args(["tree", "--locked", "--package", PROGRAM, "--edges", "normal", "--target", PLATFORM])
+        .args(FEATURES)
         .args(["--charset", "ascii", "--prefix", "depth", "--format", "{p}\t{l}"])
         .output()
         .map_err(|error| format!("cargo did not start: {error}"))?;
@@ -53,6 +107,11 @@ fn bill(tree: &str, lock: &toml::Table) -> Option<Value> {
         if !components.contains_key(&purl) {
             let license = license.strip_suffix(" (*)").unwrap_or(license);
             components.insert(purl.clone(), component(name, version, license, lock)?);
+            for (library, entry) in C_LIBRARIES.iter().filter_map(|each| each.behind(name, version)) {
+                components.insert(library.clone(), entry);
+                depends_on.entry(purl.clone()).or_default().insert(library.clone());
+                depends_on.entry(library).or_default();
+            }
         }
         path.push(purl);
     }
@@ -107,6 +166,7 @@ mod tests {
         let metadata = cargo_command()
             .current_dir(root)
             .args(["metadata", "--locked", "--format-version", "1", "--filter-platform", PLATFORM])
+            .args(FEATURES)
             .output()
             .expect("cargo runs");
         let metadata: Value = serde_json::from_slice(&metadata.stdout).expect("JSON");
@@ -125,7 +185,8 @@ mod tests {
         }
         let components = list(&bill["components"]);
         assert!(components.len() > 100, "{} crates", components.len());
-        for each in &components {
+        let is_crate = |component: &&Value| text(component, "purl").starts_with("pkg:cargo/");
+        for each in components.iter().filter(is_crate) {
             assert_eq!(text(&each["licenses"][0], "expression"), licenses[text(each, "purl")]);
             // Ours have none.
             let is_ours = text(each, "name").starts_with("thalweg-");
@@ -141,11 +202,27 @@ mod tests {
         for each in dependencies {
             for on in list(&each["dependsOn"]) {
                 let on = on.as_str().expect("text").to_owned();
-                assert!(known.contains(&(text(&each, "ref").to_owned(), on.clone())), "{on} in {each}");
+                let is_c = !on.starts_with("pkg:cargo/");
+                assert!(
+                    is_c || known.contains(&(text(&each, "ref").to_owned(), on.clone())),
+                    "{on} in {each}"
+                );
                 users.insert(on);
             }
         }
         assert!(components.iter().all(|each| users.contains(text(each, "purl"))), "all are used");
+        // The package's own feature, and what is C.
+        let version_of = |name: &str| {
+            let found = components.iter().find(|each| each["name"] == name);
+            found.unwrap_or_else(|| panic!("no {name}"))["version"].clone()
+        };
+        for name in ["rdkafka", "openssl-sys"] {
+            assert!(version_of(name).is_string(), "{name}");
+        }
+        let (outer, inner) = (version_of("rdkafka-sys"), version_of("librdkafka"));
+        let [outer, inner] = [&outer, &inner].map(|version| version.as_str().expect("a version"));
+        assert!(outer.ends_with(&format!("+{inner}")), "{outer} has librdkafka {inner}");
+        assert_eq!(version_of("libssl3"), Value::Null, "the system's, whichever it is");
         assert_eq!(text(&bill["metadata"]["component"], "name"), PROGRAM);
     }
 }
