@@ -208,6 +208,15 @@ impl ConfigSource {
         }
     }
 
+    /// Whether this is a file for `thalweg web` and no router: it has `[web]`, and beside it only the sections that tell
+    /// that program where router and flow records are.
+    pub fn is_for_web_alone(&self) -> bool {
+        let Ok((_, document)) = self.parsed() else { return false };
+        let sections = document.get_ref();
+        sections.contains_key("web")
+            && sections.keys().all(|key| ["web", "control", "flows"].contains(&key.get_ref().as_ref()))
+    }
+
     /// The document, if its syntax is right, and what reads it.
     fn parsed(&self) -> Result<(Reader, Spanned<DeTable<'_>>), ConfigErrors> {
         let mut reader = Reader::new(SourceText::new(&self.file, &self.text), &self.folder);

@@ -5,6 +5,7 @@ mod bgp;
 mod egress;
 mod interfaces;
 mod rights;
+mod web;
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -12,7 +13,8 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 use thalweg_base::DropReason;
 use thalweg_config::{
-    Class, DSCP_NAMES, PortConfig, PortIndex, RouteTarget, RouterConfig, RoutingConfig, WebConfig, ports_text,
+    Class, ConfigSource, DSCP_NAMES, PortConfig, PortIndex, RouteTarget, RouterConfig, RoutingConfig,
+    WebConfig, ports_text,
 };
 use thalweg_dataplane::classify::Match;
 use thalweg_dataplane::helpers::Helper;
@@ -25,13 +27,17 @@ use thalweg_wire::application;
 use self::interfaces::Interfaces;
 use crate::cli::{CheckArgs, Format};
 use crate::tables::{remark, table};
-use crate::{Failure, load_config, print};
+use crate::{Failure, parsed, print};
 
 /// The most routes listed individually; a larger table is only counted.
 const ROUTES_SHOWN_MAX: usize = 40;
 
 pub(crate) fn run(args: &CheckArgs, format: Format) -> Result<(), Failure> {
-    let config = load_config(&args.config)?;
+    let source = ConfigSource::read(&args.config).map_err(Failure::Config)?;
+    if source.is_for_web_alone() {
+        return web::check(&source, args, format);
+    }
+    let config = parsed(&source)?;
     if args.sandbox {
         return rights::try_sandbox(&config, args);
     }
@@ -59,11 +65,7 @@ fn render(config: &RouterConfig, interfaces: &Interfaces, args: &CheckArgs) -> S
         let _ = writeln!(text, "`run` listens for `show` at {}\n", config.control.socket.display());
     }
     if let Some(web) = &config.web {
-        let addresses = web.listen.iter().map(ToString::to_string);
-        let places = addresses.chain(web.socket.iter().map(|socket| socket.display().to_string()));
-        let glasses = web.looking_glass.iter().map(|address| format!("{address} (looking glass)"));
-        let _ =
-            writeln!(text, "`run` serves HTTP at {}\n", places.chain(glasses).collect::<Vec<_>>().join(", "));
+        let _ = writeln!(text, "`run` serves HTTP at {}\n", served_at(web));
     }
     rights::render(&mut text, config, args);
     if let Some(bgp) = &config.bgp {
@@ -95,6 +97,14 @@ fn render(config: &RouterConfig, interfaces: &Interfaces, args: &CheckArgs) -> S
         DropReason::MartianDestination.name()
     );
     text
+}
+
+/// Where the HTTP API is served.
+fn served_at(web: &WebConfig) -> String {
+    let addresses = web.listen.iter().map(ToString::to_string);
+    let places = addresses.chain(web.socket.iter().map(|socket| socket.display().to_string()));
+    let glasses = web.looking_glass.iter().map(|address| format!("{address} (looking glass)"));
+    places.chain(glasses).collect::<Vec<_>>().join(", ")
 }
 
 fn ports(text: &mut String, config: &RouterConfig, interfaces: &Interfaces) {

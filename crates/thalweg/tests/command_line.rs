@@ -60,6 +60,37 @@ fn check_prints_the_plan() {
     assert_eq!(plan["egress"].as_array().map(Vec::len), Some(1));
 }
 
+/// A file for `thalweg web` alone, the package's: as it is, and with a token that is not there.
+#[test]
+fn check_knows_a_file_without_a_router() {
+    let example = thalweg(&["check", "packaging/web.toml"]);
+    let text = out(&example);
+    for words in ["valid configuration for `thalweg web`", "127.0.0.1:8080", "/var/lib/thalweg/flows"] {
+        assert!(text.contains(words), "{words} is not in\n{text}");
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let write = |more: &str| {
+        let path = folder.path().join("web.toml");
+        std::fs::write(&path, format!("[web]\nlisten = \"127.0.0.1:8080\"\n{more}")).expect("a file");
+        path.display().to_string()
+    };
+    let path = write("[[web.token]]\nname = \"a\"\nfile = \"a.token\"\n");
+    let said = json(&thalweg(&["check", &path, "--format", "json"]));
+    let token = folder.path().join("a.token").display().to_string();
+    assert_eq!(said["web"]["listen"], serde_json::json!(["127.0.0.1:8080"]), "{said}");
+    assert_eq!(said["web"]["reads"][0]["path"], token.as_str(), "{said}");
+    assert!(
+        said["web"]["reads"][0]["error"].as_str().is_some_and(|why| why.contains("No such file")),
+        "{said}"
+    );
+    let wrong = thalweg(&["check", &write("hots = \"a\"\n")]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(err(&wrong).contains("did you mean `hosts`"), "{}", err(&wrong));
+    // With ports it would be a router's.
+    let router = thalweg(&["check", &write("[ports.lan]\n")]);
+    assert!(router.status.code() == Some(2) && err(&router).contains("lan"), "{}", err(&router));
+}
+
 #[test]
 fn a_wrong_configuration_exits_with_2_and_its_place() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -206,7 +206,10 @@ mount -t proc proc "$root/proc"
 mount -t sysfs sysfs "$root/sys"
 mount -t tmpfs tmpfs "$root/run"
 mount -t tmpfs tmpfs "$root/dev"
-mkdir "$root/dev/net" "$root/dev/shm"
+mkdir "$root/dev/net" "$root/dev/shm" "$root/dev/pts"
+# Units with devices of their own get these, too.
+mount -t devpts devpts "$root/dev/pts"
+ln -s pts/ptmx "$root/dev/ptmx"
 for node in null zero full random urandom tty net/tun; do
     touch "$root/dev/$node"
     mount --bind "/dev/$node" "$root/dev/$node"
@@ -237,9 +240,16 @@ printf '[Service]
 Type=oneshot
 ExecStart=/bin/sh /test/steps
 ' >steps.service
+# Not chroot: where the root is not that of the mounts, the kernel makes no user namespaces (PrivateUsers=).
+cd "$root"
+mkdir old
+pivot_root . old
+umount -l old
 cd /
+# As each manager of containers does: a service's credentials are mounted in another namespace, and come from there.
+mount --make-rshared /
 export container=lxc
-exec chroot "$root" /lib/systemd/systemd --system --unit=steps.service
+exec /lib/systemd/systemd --system --unit=steps.service
 "#;
 
 /// What the first service does: the steps of a new user, then what happens to a service; it ends the system.
@@ -282,6 +292,7 @@ kill $!
 
 sed -i '/^# \[bgp\]/,/^$/ s/^# //' /etc/thalweg/router.toml
 printf '[flows]\nstore = "/var/lib/thalweg/flows"\n' >>/etc/thalweg/router.toml
+printf '[control]\nread_socket = "/run/thalweg/read.sock"\n' >>/etc/thalweg/router.toml
 ip netns exec client ping -q -i 0.01 198.51.100.2 >pinged &
 pinging=$!
 kill -KILL "$(of MainPID)"
@@ -296,6 +307,26 @@ thalweg show ports | grep -q lan
 thalweg show bgp rib
 thalweg show flow-cache
 systemd-analyze security --no-pager --threshold=26 thalweg >security || { cat security; exit 1; }
+
+# The other unit, which is another user, shows flows of the router's cache to who has its token.
+sed 's/:8080/:8081/; /^# \[\[web.token\]\]/,/^$/ s/^# //' /usr/share/doc/thalweg/examples/web.toml >/etc/thalweg/web.toml
+token=/etc/thalweg/web/monitoring.token
+(umask 077 && echo 0123456789abcdef >$token)
+thalweg check /etc/thalweg/web.toml | grep -q "thalweg-web.service/web_monitoring.token"
+systemctl start thalweg-web
+web="thalweg flows --url http://127.0.0.1:8081 top src --format json"
+tries=0
+until $web --token-file $token >shown; do sleep 0.1; tries=$((tries + 1)); [ $tries -lt 300 ]; done
+grep -q '"10\.1\.0\.2"' shown
+grep -q '"writer": "answered"' shown
+$web && exit 1
+test "$(stat -c %G:%a /var/lib/thalweg/flows/.live.sock)" = thalweg-flows:660
+# Its groups open this, and not what changes the router.
+as_web="setpriv --reuid nobody --regid nogroup --groups thalweg-flows"
+$as_web thalweg flows --data /var/lib/thalweg/flows top src | grep -q 10.1.0.2
+$as_web thalweg show status --socket /run/thalweg/read.sock
+$as_web thalweg show status && exit 1
+systemd-analyze security --no-pager --threshold=26 thalweg-web >security || { cat security; exit 1; }
 kill -STOP "$(of MainPID)"
 until_is NRestarts 2
 until_is ActiveState active
@@ -325,10 +356,15 @@ systemctl restart thalweg && exit 1
 test "$(of ExecMainStatus)/$(of NRestarts)/$(of ActiveState)" = 2/0/failed
 mv good /etc/thalweg/router.toml
 systemctl start thalweg
+ip netns exec client ping -q -c 1 -w 10 198.51.100.2
 
 systemctl stop thalweg
 test "$(of Result)" = success
 test ! -e /run/thalweg/thalweg.sock
+# Records in files, too, are for the console's service.
+$web --token-file $token | grep -q '"10\.1\.0\.2"'
+systemctl stop thalweg-web
+rm /etc/thalweg/web.toml $token
 systemctl start thalweg
 dpkg --no-triggers -r thalweg
 test "$(of ActiveState)" = inactive
@@ -360,6 +396,9 @@ test -e /usr/share/man/man1/thalweg-run.1.gz
 test -e /usr/share/bash-completion/completions/thalweg
 test -e /usr/share/zsh/vendor-completions/_thalweg
 test -e /usr/share/fish/vendor_completions.d/thalweg.fish
+test "$(stat -c %a /etc/thalweg/web)" = 700
+test "$(stat -c %U:%G:%a /var/lib/thalweg/flows)" = thalweg:thalweg-flows:2750
+/usr/bin/thalweg check --offline /usr/share/doc/thalweg/examples/web.toml
 test ! -e /etc/systemd/system/multi-user.target.wants/thalweg.service
 /usr/bin/thalweg init route-server -o /etc/thalweg/router.toml --force
 /usr/bin/thalweg check --offline /etc/thalweg/router.toml >/dev/null

@@ -142,6 +142,12 @@ fn a_file_of_its_own_suffices_for_the_web() {
     assert_eq!(setup.control_socket, Path::new("/run/thalweg/thalweg.sock"));
     assert_eq!(setup.store.as_deref(), Some(Path::new("/etc/thalweg/flows")));
     assert_eq!(setup.web.hosts, ["router.example.net"]);
+    let is_for_web = |text: &str| ConfigSource::of_text("a.toml", text, Path::new("/")).is_for_web_alone();
+    assert!(is_for_web(text) && is_for_web(&format!("[control]\nsocket = \"a.sock\"\n{text}")));
+    for more in ["[ports.lan]\n", "[bgp]\n", "[wrong]\n", "wrong"] {
+        assert!(!is_for_web(&format!("{text}{more}")), "{more}");
+    }
+    assert!(!is_for_web("[control]\nsocket = \"a.sock\"\n"));
     let token = &setup.web.tokens[0];
     assert_eq!((token.file.as_path(), token.may), (Path::new("/etc/thalweg/a.token"), WebRight::Operate));
     assert!(WebRight::LookingGlass < WebRight::Read && WebRight::Read < WebRight::Operate);

@@ -1,5 +1,6 @@
 //! `thalweg check`: which rights `run` needs, and what it denies itself.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -48,14 +49,25 @@ pub(super) fn render(text: &mut String, config: &RouterConfig, args: &CheckArgs)
         let _ = writeln!(text, "Sandbox: not complete: {why}.");
     }
     text.push('\n');
-    let read = rights::files_read(config);
-    if args.offline || read.is_empty() {
+    if !args.offline {
+        render_reads(text, &rights::files_read(config));
+    }
+}
+
+/// The files that a process reads, and what became of opening them here.
+pub(super) fn render_reads(text: &mut String, files: &BTreeSet<PathBuf>) {
+    if files.is_empty() {
         return;
     }
     let found = |path: &PathBuf| unreadable(path).unwrap_or_else(|| "readable".to_owned());
-    let rows = read.iter().map(|path| vec![path.display().to_string(), found(path)]);
+    let rows = files.iter().map(|path| vec![path.display().to_string(), found(path)]);
     *text += &table(&["reads", "this user"], &[], rows);
     text.push('\n');
+}
+
+/// The same as JSON.
+pub(super) fn reads_json(files: &BTreeSet<PathBuf>) -> Vec<Value> {
+    files.iter().map(|path| json!({ "path": path, "error": unreadable(path) })).collect()
 }
 
 /// Why this user cannot read a file or folder.
@@ -67,11 +79,10 @@ fn unreadable(path: &Path) -> Option<String> {
 pub(super) fn to_json(config: &RouterConfig) -> Value {
     let Sandbox { landlock, refused_calls, missing } = Sandbox::of(config);
     let need = |need: Need| json!({ "name": need.capability.name(), "for": need.what, "held": need.capability.is_held() });
-    let file = |path: &PathBuf| json!({ "path": path, "error": unreadable(path) });
     json!({
         "user": config.system.user,
         "capabilities": needs(config).into_iter().map(need).collect::<Vec<_>>(),
-        "reads": rights::files_read(config).iter().map(file).collect::<Vec<_>>(),
+        "reads": reads_json(&rights::files_read(config)),
         "sandbox": { "landlock": landlock, "refused_calls": refused_calls, "missing": missing },
     })
 }
@@ -89,6 +100,11 @@ pub(super) fn try_sandbox(config: &RouterConfig, args: &CheckArgs) -> Result<(),
         profile_functions: false,
     };
     rights::take(config, &options).map_err(|error| Failure::Router(RunError::Rights(error)))?;
+    try_what_is_forbidden()
+}
+
+/// Tries what this process, in its sandbox, must not be able to do.
+pub(super) fn try_what_is_forbidden() -> Result<(), Failure> {
     let trials = trials();
     let said = |is_refused| if is_refused { "refused" } else { "ALLOWED" };
     let rows = trials.iter().map(|trial| vec![trial.act.clone(), said(trial.is_refused).to_owned()]);
