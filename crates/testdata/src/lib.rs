@@ -1,4 +1,4 @@
-//! For tests: collectors of other projects, and the location of real data (captures, tables, messages) that is
+//! For tests: collectors of other projects, a store of S3, threads that stop, and the location of real data (captures, tables, messages) that is
 //! too large for the repository.
 //!
 //! The data is in `data/` of the folder that `THALWEG_SHARED` names, else of `../shared` beside the repository. A
@@ -8,6 +8,7 @@
 pub mod collectors;
 mod datagrams;
 pub mod s3_server;
+pub mod threads;
 
 use std::io::{self, Write};
 use std::net::{TcpListener, UdpSocket};

@@ -153,4 +153,34 @@ mod tests {
         assert!(said("setsockopt(PACKET_RX_RING)", libc::ENOMEM).contains("a smaller ring"));
         assert!(said("bind", libc::ENODEV).contains("no such interface"));
     }
+
+    /// The call and its error decide which advice is given, and one that nobody foresaw has none.
+    #[test]
+    fn each_error_has_its_own_remedy() {
+        for (call, errno, advice) in [
+            ("/dev/net/tun", libc::EACCES, "chmod 0666"),
+            ("/dev/net/tun", libc::EPERM, "DeviceAllow="),
+            ("/dev/net/tun", libc::ENOENT, "no TUN/TAP"),
+            ("SIOCSIFMTU", libc::EPERM, "needs CAP_NET_ADMIN"),
+            ("bpf(PROG_LOAD)", libc::EPERM, "CAP_BPF and CAP_IPC_LOCK"),
+            ("socket(AF_XDP)", libc::EACCES, "CAP_BPF and CAP_IPC_LOCK"),
+            ("socket(AF_PACKET)", libc::EACCES, "needs CAP_NET_RAW"),
+            ("socket(AF_XDP)", libc::EAFNOSUPPORT, "use driver af_packet"),
+            ("socket(AF_PACKET)", libc::EAFNOSUPPORT, "no AF_PACKET"),
+            ("mmap", libc::ENOBUFS, "memory for sockets"),
+            ("socket(AF_PACKET)", libc::EMFILE, "ulimit -n"),
+            ("socket(AF_PACKET)", libc::ENFILE, "ulimit -n"),
+            ("bind(AF_XDP)", libc::EBUSY, "an AF_XDP socket on the queue"),
+            ("bpf(LINK_CREATE)", libc::EBUSY, "it is in use"),
+            ("bpf(LINK_CREATE)", libc::ERANGE, "lower it, or use driver af_packet"),
+            ("bind(AF_XDP)", libc::EOPNOTSUPP, "no zero-copy"),
+            ("bpf(LINK_CREATE)", libc::EOPNOTSUPP, "takes no XDP program"),
+            ("TUNSETIFF", libc::EINVAL, "no TAP"),
+        ] {
+            let text = said(call, errno);
+            assert!(text.starts_with(&format!("eth7: {call}: ")) && text.contains(advice), "{text}");
+        }
+        assert_eq!(remedy("socket(AF_PACKET)", Some(libc::EXDEV)), None);
+        assert_eq!(remedy("bpf(LINK_CREATE)", None), None);
+    }
 }

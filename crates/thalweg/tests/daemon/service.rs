@@ -1,18 +1,18 @@
 //! The router as a service: what it tells the service manager, and how it writes to the journal.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, ErrorKind};
+use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use thalweg_base::uninterrupted;
+use thalweg_testdata::threads::{hold, threads};
 
 use crate::router::{Router, free_port, speaker};
-use crate::web::Process;
 
 /// The time limit for a message, even on a busy machine.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -62,43 +62,6 @@ fn the_service_manager_is_told() {
 const WATCHDOG: Duration = Duration::from_secs(2);
 /// More messages than a stopped router still sends: until a look begins and ends in which a thread does not run.
 const STILL_FED: usize = 5;
-
-/// Stops one thread of another process, as SIGSTOP stops all: says so, and holds it until its standard input ends.
-const HOLD: &str = "
-import ctypes, os, sys
-thread = int(sys.argv[1])
-ptrace = ctypes.CDLL(None, use_errno=True).ptrace
-ptrace.argtypes = [ctypes.c_long] * 4
-for request in 0x4206, 0x4207: # PTRACE_SEIZE, PTRACE_INTERRUPT
-    if ptrace(request, thread, 0, 0):
-        sys.exit(os.strerror(ctypes.get_errno()))
-os.waitpid(thread, 0x40000000) # __WALL
-print('held', flush=True)
-sys.stdin.read()
-";
-
-/// The threads of a process, the oldest first: number and name.
-fn threads(pid: u32) -> Vec<(u32, String)> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("the router runs");
-    let thread = |task: fs::DirEntry| {
-        let name = fs::read_to_string(task.path().join("comm")).ok()?;
-        Some((task.file_name().to_str()?.parse().ok()?, name.trim_end().to_owned()))
-    };
-    let mut threads: Vec<(u32, String)> = tasks.filter_map(|task| thread(task.ok()?)).collect();
-    threads.sort_unstable();
-    threads
-}
-
-/// Holds a thread; `None` if that is not allowed here.
-fn hold(thread: u32) -> Option<Process> {
-    let mut command = Command::new("python3");
-    command.args(["-c", HOLD, &thread.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child: Child = command.spawn().ok()?;
-    let mut said = String::new();
-    let holds = BufReader::new(child.stdout.take()?).read_line(&mut said).is_ok_and(|_| said == "held\n");
-    let process = Process(child);
-    holds.then_some(process)
-}
 
 /// Starts a router under a service manager with a watchdog, waits until it is fed, stops all of it or the thread with
 /// this name, and starts it again when it has been silent for the watchdog's time. Returns whether it could.
@@ -194,4 +157,37 @@ fn the_journal_gets_priorities() {
     });
     let (_, log) = router.stop();
     assert!(log.contains(" INFO running") && !log.contains("<6>"), "{log}");
+}
+
+/// Lines of the log have colors on a terminal, unless its user wants none (no-color.org), and nowhere else.
+#[test]
+fn a_terminal_gets_colors() {
+    if Command::new("script").arg("--version").output().is_err() {
+        return thalweg_testdata::skipped("no script(1): nothing makes a terminal");
+    }
+    let directory = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| directory.path().join(name).display().to_string();
+    std::fs::write(file("one.toml"), speaker(1, free_port())).expect("a file");
+    // It logs its rights, and then cannot make its socket.
+    std::fs::write(file("no.socket"), "").expect("a file");
+    let run = [env!("CARGO_BIN_EXE_thalweg"), "run", "--socket", &file("no.socket"), &file("one.toml")];
+    let said = |command: &mut Command, color: Option<&str>| {
+        command
+            .env_remove("NO_COLOR")
+            .env_remove("JOURNAL_STREAM")
+            .envs(color.map(|color| ("NO_COLOR", color)));
+        let output = command.stdin(Stdio::null()).output().expect("it runs");
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        assert!(said.contains("INFO") && said.contains("is no socket"), "{said}");
+        said
+    };
+    for (color, has_color) in [(None, true), (Some(""), true), (Some("1"), false)] {
+        let mut terminal = Command::new("script");
+        terminal.args(["--quiet", "--return", "--command", &run.join(" "), "/dev/null"]);
+        let said = said(&mut terminal, color);
+        assert_eq!(said.contains("\x1b["), has_color, "{color:?}: {said:?}");
+    }
+    let said = said(Command::new(run[0]).args(&run[1..]), None);
+    assert!(!said.contains('\x1b'), "{said:?}");
 }

@@ -1,6 +1,7 @@
 //! A router on interfaces that is not root: started by root, which it gives up, or by another user with capabilities.
 //! And what a killed one leaves.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
@@ -8,8 +9,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use thalweg_base::uninterrupted;
+use thalweg_testdata::threads::{hold, threads};
 
-use crate::site::{GUEST, OFFICE, OUTSIDE, Router, Site, eventually};
+use crate::offload;
+use crate::site::{GUEST, OFFICE, OUTSIDE, Router, Site, eventually, has};
 
 fn config(driver: &str) -> String {
     format!(
@@ -126,25 +129,108 @@ fn the_watchdog_is_fed_without_packets() {
     }
 }
 
+/// The watchdog's time, as short as a busy machine allows.
+const WATCHDOG: Duration = Duration::from_secs(2);
+/// More messages than a router still sends until a look begins and ends in which a thread does not run.
+const STILL_FED: usize = 5;
+
+/// Of a router with ports, NAT, flows and the console each kind of thread is stopped in turn: the watchdog is not fed
+/// until it runs again.
+#[test]
+fn each_thread_of_ports_and_flows_is_watched() {
+    let Some(site) = open_site() else { return };
+    let path = site.file("notify");
+    let manager = UnixDatagram::bind(&path).expect("it is free");
+    let next = |within: Duration| {
+        let mut buffer = [0; 64];
+        manager.set_read_timeout(Some(within)).expect("it is a time");
+        let length = uninterrupted(|| manager.recv(&mut buffer))?;
+        Ok::<_, std::io::Error>(String::from_utf8_lossy(&buffer[..length]).into_owned())
+    };
+    let config = format!(
+        "{}[nat]\noutside = \"wan\"\ninside = [\"lan\"]\naddresses = [\"198.51.100.1\"]\n\
+         [flows]\nstore = \"flows\"\ncollectors = \"ipfix://198.51.100.2:4739\"\n[web]\nsocket = \"web.sock\"\n",
+        config("auto")
+    );
+    let (address, limit) =
+        (format!("NOTIFY_SOCKET={}", path.display()), format!("WATCHDOG_USEC={}", WATCHDOG.as_micros()));
+    let program = [address.as_str(), &limit, env!("CARGO_BIN_EXE_thalweg")];
+    let router = site.run_by(&program, &config, &["--workers", "2"]);
+    eventually("the router forwards", || site.pings(OFFICE, OUTSIDE.v4).then_some(()));
+    let threads: BTreeMap<String, u32> =
+        threads(router.process.pid()).into_iter().map(|(thread, name)| (name, thread)).collect();
+    for name in ["worker-0", "worker-1", "host", "flows", "watchdog", "thalweg"] {
+        assert!(threads.contains_key(name), "{name}: {threads:?}");
+    }
+    for (name, thread) in &threads {
+        let Some(held) = hold(*thread) else {
+            return thalweg_testdata::skipped("single threads cannot be stopped (python3, ptrace)");
+        };
+        // What it said until then is no matter.
+        manager.set_nonblocking(true).expect("it is a socket");
+        while uninterrupted(|| manager.recv(&mut [0; 64])).is_ok() {}
+        manager.set_nonblocking(false).expect("it is a socket");
+        let fed = (0..STILL_FED).take_while(|_| next(WATCHDOG).is_ok()).count();
+        assert!(fed < STILL_FED, "{name} is stopped, and the watchdog is fed: {}", site.log());
+        drop(held);
+        let said = next(Duration::from_secs(30)).unwrap_or_else(|error| panic!("{name} runs again: {error}"));
+        assert_eq!(said, "WATCHDOG=1", "{name}");
+    }
+    println!("threads: {threads:?}");
+}
+
+/// How many programs are at an interface's ingress (tcx), where neither ip nor tc shows them: BPF_PROG_QUERY, bpf(2).
+const AT_INGRESS: &str = "
+import ctypes, os, platform, socket, struct, sys
+query = struct.pack('IIIIQI', socket.if_nametoindex(sys.argv[1]), 46, 0, 0, 0, 0) # BPF_TCX_INGRESS
+attributes = ctypes.create_string_buffer(query, 64)
+bpf = 321 if platform.machine() == 'x86_64' else 280
+if ctypes.CDLL(None, use_errno=True).syscall(bpf, 16, attributes, 64):
+    sys.exit(os.strerror(ctypes.get_errno()))
+print(struct.unpack_from('I', attributes, 24)[0])
+";
+
 /// After SIGKILL the system has its interfaces as before: no program, no mirror, no address of ours, and packets reach
-/// the system's own stack again.
+/// the system's own stack again. So too if the kernel had taken over flows.
 #[test]
 fn a_killed_router_leaves_the_system_as_it_was() {
     let Some(site) = open_site() else { return };
+    if !has("python3") {
+        return;
+    }
     let system = site.router();
+    let at_ingress = || {
+        let said = site.said(&system, "python3", &["-c", AT_INGRESS, "lan"]);
+        said.trim().parse::<u32>().expect("a number")
+    };
     // By word: an attached program, the mirror, its address.
     let ours = |driver: &str| {
         let state = site.said(&system, "ip", &["-d", "address"]);
         ["xdp", "tw-lan", "10.1.0.1/24"]
             .map(|word| state.contains(word) || word == "xdp" && driver != "af_xdp")
     };
-    for driver in ["af_xdp", "af_packet"] {
+    for (driver, offloads) in [("af_xdp", false), ("af_packet", false), ("af_xdp", true), ("af_packet", true)]
+    {
         let before = site.said(&system, "ls", &["/sys/class/net"]);
-        let mut router = site.run(&config(driver), &[]);
+        let config = match offloads {
+            true => offload::config_by(driver, "mirror = true"),
+            false => config(driver),
+        };
+        let mut router = site.run(&config, &[]);
         assert_eq!(ours(driver), [true; 3], "{driver}: they are there");
+        assert_eq!(at_ingress() > 0, driver == "af_packet", "{driver}");
+        if offloads {
+            let (client, server) = (
+                offload::socket(&site, &site.namespace(GUEST), "0.0.0.0:0"),
+                offload::socket(&site, &site.namespace(OFFICE), "10.1.0.2:7"),
+            );
+            offload::converse(&client, &server, "10.1.0.2:7", 200);
+            assert!(offload::offloaded(&router) > 100, "{driver}: a flow is in the kernel");
+        }
         router.process.kill();
         drop(router);
-        eventually("nothing of the router is left", || (ours("af_xdp") == [false; 3]).then_some(()));
+        let is_clean = || ours("af_xdp") == [false; 3] && at_ingress() == 0;
+        eventually("nothing of the router is left", || is_clean().then_some(()));
         assert_eq!(site.said(&system, "ls", &["/sys/class/net"]), before);
         site.ip(&system, "address add 10.1.0.1/24 dev lan");
         eventually("packets reach the system", || site.pings(OFFICE, "10.1.0.1").then_some(()));
