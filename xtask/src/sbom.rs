@@ -49,10 +49,12 @@ const C_LIBRARIES: [CLibrary; 2] = [
 impl CLibrary {
     /// Its entry and its identity, if this crate is the one before it.
     fn behind(&self, name: &str, version: &str) -> Option<(String, Value)> {
-        let (name, version) = (self.behind == name).then_some((self.name, version))?;
+        if self.behind != name {
+            return None;
+        }
         let mut component = json!({
             "type": "library",
-            "name": name,
+            "name": self.name,
             "licenses": [{ "expression": self.license }],
         });
         let mut purl = self.purl.to_owned();
