@@ -18,7 +18,6 @@ mod openbgpd;
 mod views;
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -34,8 +33,7 @@ use thalweg_node::control::{
 
 use crate::answer::Outlet;
 use crate::body::Body;
-use crate::clients::Listing;
-use crate::limits::{ANSWER_WAIT, LIST_AGAIN};
+use crate::limits::{ANSWER_WAIT, ASK_AGAIN};
 use crate::problem::{Problem, ProblemKind};
 use crate::query::{match_path, read_query, text};
 use crate::rights::Via;
@@ -127,9 +125,9 @@ impl Server {
             return Err(Problem::new(ProblemKind::WrongMethod, "expected GET"));
         }
         let question = Question::read(request.uri().path(), request.uri().query().unwrap_or_default())?;
-        self.check_rate(via)?;
+        in_turn(|| self.check_rate(via)).await?;
         let listing = match via {
-            Via::Tcp { client, .. } if question.is_list() => Some(self.listing_in_turn(client).await?),
+            Via::Tcp { client, .. } if question.is_list() => Some(in_turn(|| self.listing(client)).await?),
             _ => None,
         };
         let glass = Glass {
@@ -145,15 +143,16 @@ impl Server {
         });
         Ok(Reply::new("application/json", body.await?))
     }
+}
 
-    /// Waits for the turn of a list. Alice-LG asks for all its readers from one address, and does not ask again.
-    async fn listing_in_turn(&self, client: IpAddr) -> Result<Listing, Problem> {
-        let until = Instant::now() + ANSWER_WAIT;
-        loop {
-            match self.listing(client) {
-                Err(_) if Instant::now() < until => tokio::time::sleep(LIST_AGAIN).await,
-                result => return result,
-            }
+/// Waits while a client's limits refuse. Alice-LG asks for each neighbor of all its readers from one address, and does not
+/// ask again.
+async fn in_turn<T>(ask: impl Fn() -> Result<T, Problem>) -> Result<T, Problem> {
+    let until = Instant::now() + ANSWER_WAIT;
+    loop {
+        match ask() {
+            Err(_) if Instant::now() < until => tokio::time::sleep(ASK_AGAIN).await,
+            result => return result,
         }
     }
 }

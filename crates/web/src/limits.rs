@@ -20,8 +20,8 @@ pub(crate) const STALL_MAX: Duration = Duration::from_secs(30);
 pub(crate) const ANSWERS_MAX: usize = 8;
 /// How long a request waits for one of these threads.
 pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(10);
-/// How often a list of the looking glass asks whether it is its turn.
-pub(crate) const LIST_AGAIN: Duration = Duration::from_millis(20);
+/// How often a request to the looking glass asks whether it is its turn.
+pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(20);
 /// An answer goes to its client in pieces of about this size, [`PIECES_AHEAD`] ahead of it.
 pub(crate) const PIECE_BYTES: usize = 64 << 10;
 pub(crate) const PIECES_AHEAD: usize = 2;

@@ -22,7 +22,7 @@ const HELP = [
   [/^(?:gateway|standby)/, () => link("failover")],
   [/^NAT/, () => link("nat")],
   [/^(?:the )?firewall/, () => link("firewall")],
-  [/^(?:flow records|alarms?\b)/, () => link("flows")],
+  [/^(?:flow records|samples|alarms?\b)/, () => link("flows")],
   [/^the last reload/, () => link("configuration")],
   [/next hop|\broutes?\b/, () => link("bgp")],
 ];
