@@ -28,8 +28,8 @@ use crate::packed::Packed;
 pub(crate) const BATCH_RECORDS: usize = 256;
 /// The capacity of the queue: 1 MiB of plain records, 7 MiB of others, more if batches are larger.
 const QUEUE_BATCHES: usize = 64;
-/// Batches that are not full are put into the queue only while fewer than this wait: else chunks of a few records each would use it up, and a
-/// burst after them would be lost with room for most of it.
+/// Batches that are not full are put into the queue only while fewer than this wait: else chunks of a few records each
+/// would use it up, and a burst after them would be lost with room for most of it.
 const SMALL_BATCHES: usize = QUEUE_BATCHES / 4;
 /// Empty batches that wait for use: as many as come within a nap at 4 million records a second.
 const SPARE_BATCHES: usize = 16;
